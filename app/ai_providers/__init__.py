@@ -1,0 +1,1 @@
+"""AI providers: the contract, batching and retry, the packaged model and any OpenAI-compatible service."""

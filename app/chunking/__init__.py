@@ -1,0 +1,1 @@
+"""Chunking: text to chunks with exact offsets. Pure functions."""

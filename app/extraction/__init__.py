@@ -1,0 +1,1 @@
+"""Extraction: bytes to text with structure, one module per format family, in a sandboxed process."""

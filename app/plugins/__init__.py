@@ -1,0 +1,1 @@
+"""Plugins: manifests, discovery by entry point, pins, selection and sealed settings."""
