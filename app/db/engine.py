@@ -1,0 +1,144 @@
+"""The engine, and the one way to open a transaction: with the reach of whoever asks."""
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from sqlalchemy import event, text
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
+
+from app.errors import Unavailable
+
+APP_ROLE = "stackroom_app"
+_ENTER = text(
+    "select set_config('role', :role, true), set_config('stackroom.works', :works, true),"
+    " set_config('stackroom.organizations', :organizations, true)"
+)
+_ENTER_WITHOUT_ROLE = text(
+    "select set_config('stackroom.works', :works, true), set_config('stackroom.organizations', :organizations, true)"
+)
+
+
+class DatabaseUnavailable(Unavailable):
+    """The database does not answer; try again in a few seconds."""
+
+    code = "database_unavailable"
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The Works and organizations whose rows a transaction can see; empty = none."""
+
+    works: frozenset[UUID] = frozenset()
+    organizations: frozenset[UUID] = frozenset()
+
+    @classmethod
+    def of(cls, *works: UUID, organizations: Iterable[UUID] = ()) -> "Reach":
+        """Reach of exactly these Works."""
+        return cls(frozenset(works), frozenset(organizations))
+
+
+@dataclass
+class Database:
+    """An engine with its sessions. `second_wall` = the role without ownership exists and is used."""
+
+    engine: AsyncEngine
+    second_wall: bool = True
+    sessions: async_sessionmaker[AsyncSession] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sessions = async_sessionmaker(self.engine, expire_on_commit=False)
+
+    @asynccontextmanager
+    async def transaction(self, reach: Reach) -> AsyncIterator[AsyncSession]:
+        """One transaction under row-level security; commits at the end.
+
+        Raises: DatabaseUnavailable when the server is away or no connection is free in time.
+        """
+        with_transient_errors = _translated()
+        async with with_transient_errors, self.sessions.begin() as session:
+            await self.widen(session, reach)
+            yield session
+
+    @asynccontextmanager
+    async def unscoped(self) -> AsyncIterator[AsyncSession]:
+        """One transaction that sees no tenant's row; for the named functions that cross Works."""
+        async with self.transaction(Reach()) as session:
+            yield session
+
+    async def widen(self, session: AsyncSession, reach: Reach) -> None:
+        """Set the reach of the running transaction (a new Work's id is added before its row is inserted)."""
+        values = {"works": _array(reach.works), "organizations": _array(reach.organizations)}
+        if self.second_wall:
+            await session.execute(_ENTER, {"role": APP_ROLE, **values})
+        else:
+            await session.execute(_ENTER_WITHOUT_ROLE, values)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self.engine.dispose()
+
+
+@asynccontextmanager
+async def _translated() -> AsyncIterator[None]:
+    try:
+        yield
+    except (OperationalError, InterfaceError, PoolTimeout) as exc:
+        raise DatabaseUnavailable(retry_after_s=2) from exc
+    except DBAPIError as exc:
+        if exc.connection_invalidated:
+            raise DatabaseUnavailable(retry_after_s=2) from exc
+        raise
+
+
+def _array(ids: Iterable[UUID]) -> str:
+    return "{" + ",".join(sorted(str(i) for i in ids)) + "}"
+
+
+def make_engine(
+    url: str,
+    *,
+    pool_size: int = 5,
+    max_overflow: int = 5,
+    pool_timeout_s: float = 5,
+    statement_timeout_s: float = 30,
+    application_name: str = "stackroom",
+) -> AsyncEngine:
+    """An engine that works behind a transaction pooler: nothing is prepared, every knob is local to a transaction.
+
+    `url` is any Postgres URL (`postgresql://`, `postgres://` or with `+psycopg`).
+    """
+    engine = create_async_engine(
+        sqlalchemy_url(url),
+        pool_size=pool_size,
+        max_overflow=max_overflow,
+        pool_timeout=pool_timeout_s,
+        pool_pre_ping=False,
+        pool_use_lifo=True,
+        connect_args={"prepare_threshold": None, "connect_timeout": 5, "application_name": application_name},
+    )
+    timeout_ms = int(statement_timeout_s * 1000)
+
+    @event.listens_for(engine.sync_engine, "begin")
+    def _bound_statements(connection: object) -> None:
+        connection.exec_driver_sql(  # type: ignore[attr-defined]
+            f"set local statement_timeout = {timeout_ms}"
+        )
+
+    return engine
+
+
+def sqlalchemy_url(url: str) -> str:
+    """The URL with the driver that we use."""
+    for prefix in ("postgresql+psycopg://", "postgresql://", "postgres://"):
+        if url.startswith(prefix):
+            return "postgresql+psycopg://" + url[len(prefix) :]
+    raise ValueError("KB_DATABASE_URL must start with postgresql://")
+
+
+def driver_url(url: str) -> str:
+    """The URL as libpq reads it."""
+    return sqlalchemy_url(url).replace("postgresql+psycopg://", "postgresql://", 1)
