@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from sqlalchemy import event, text
+from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
@@ -13,13 +13,15 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 from app.errors import Unavailable
 
 APP_ROLE = "stackroom_app"
-_ENTER = text(
-    "select set_config('role', :role, true), set_config('stackroom.works', :works, true),"
-    " set_config('stackroom.organizations', :organizations, true)"
+_REACH = (
+    "set_config('stackroom.works', :works, true), set_config('stackroom.organizations', :organizations, true),"
+    " set_config('statement_timeout', :timeout, true)"
 )
-_ENTER_WITHOUT_ROLE = text(
+_WIDEN = text(
     "select set_config('stackroom.works', :works, true), set_config('stackroom.organizations', :organizations, true)"
 )
+_ENTER = text(f"select set_config('role', '{APP_ROLE}', true), {_REACH}")
+_ENTER_WITHOUT_ROLE = text(f"select {_REACH}")
 
 
 class DatabaseUnavailable(Unavailable):
@@ -47,39 +49,47 @@ class Database:
 
     engine: AsyncEngine
     second_wall: bool = True
+    statement_timeout_s: float = 30
     sessions: async_sessionmaker[AsyncSession] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.sessions = async_sessionmaker(self.engine, expire_on_commit=False)
+        self.sessions = async_sessionmaker(self.engine, expire_on_commit=False, info={"database": self})
 
     @asynccontextmanager
-    async def transaction(self, reach: Reach) -> AsyncIterator[AsyncSession]:
+    async def transaction(self, reach: Reach, *, timeout_s: float | None = None) -> AsyncIterator[AsyncSession]:
         """One transaction under row-level security; commits at the end.
 
         Raises: DatabaseUnavailable when the server is away or no connection is free in time.
         """
-        with_transient_errors = _translated()
-        async with with_transient_errors, self.sessions.begin() as session:
-            await self.widen(session, reach)
+        async with _translated(), self.sessions.begin() as session:
+            await self._enter(session, reach, timeout_s)
             yield session
 
-    @asynccontextmanager
-    async def unscoped(self) -> AsyncIterator[AsyncSession]:
-        """One transaction that sees no tenant's row; for the named functions that cross Works."""
-        async with self.transaction(Reach()) as session:
-            yield session
-
-    async def widen(self, session: AsyncSession, reach: Reach) -> None:
-        """Set the reach of the running transaction (a new Work's id is added before its row is inserted)."""
-        values = {"works": _array(reach.works), "organizations": _array(reach.organizations)}
-        if self.second_wall:
-            await session.execute(_ENTER, {"role": APP_ROLE, **values})
-        else:
-            await session.execute(_ENTER_WITHOUT_ROLE, values)
+    async def _enter(self, session: AsyncSession, reach: Reach, timeout_s: float | None = None) -> None:
+        session.info["reach"] = reach
+        timeout_ms = int((timeout_s or self.statement_timeout_s) * 1000)
+        await session.execute(
+            _ENTER if self.second_wall else _ENTER_WITHOUT_ROLE,
+            {
+                "works": _array(reach.works),
+                "organizations": _array(reach.organizations),
+                "timeout": str(timeout_ms),
+            },
+        )
 
     async def close(self) -> None:
         """Close every connection."""
         await self.engine.dispose()
+
+
+async def widen(session: AsyncSession, *works: UUID, organizations: Iterable[UUID] = ()) -> None:
+    """Let the running transaction see these too (a new Work's id is added before its row is inserted)."""
+    reach: Reach = session.info["reach"]
+    wider = Reach(reach.works.union(works), reach.organizations.union(organizations))
+    if wider == reach:
+        return
+    session.info["reach"] = wider
+    await session.execute(_WIDEN, {"works": _array(wider.works), "organizations": _array(wider.organizations)})
 
 
 @asynccontextmanager
@@ -104,31 +114,20 @@ def make_engine(
     pool_size: int = 5,
     max_overflow: int = 5,
     pool_timeout_s: float = 5,
-    statement_timeout_s: float = 30,
     application_name: str = "stackroom",
 ) -> AsyncEngine:
     """An engine that works behind a transaction pooler: nothing is prepared, every knob is local to a transaction.
 
     `url` is any Postgres URL (`postgresql://`, `postgres://` or with `+psycopg`).
     """
-    engine = create_async_engine(
+    return create_async_engine(
         sqlalchemy_url(url),
         pool_size=pool_size,
         max_overflow=max_overflow,
         pool_timeout=pool_timeout_s,
-        pool_pre_ping=False,
         pool_use_lifo=True,
         connect_args={"prepare_threshold": None, "connect_timeout": 5, "application_name": application_name},
     )
-    timeout_ms = int(statement_timeout_s * 1000)
-
-    @event.listens_for(engine.sync_engine, "begin")
-    def _bound_statements(connection: object) -> None:
-        connection.exec_driver_sql(  # type: ignore[attr-defined]
-            f"set local statement_timeout = {timeout_ms}"
-        )
-
-    return engine
 
 
 def sqlalchemy_url(url: str) -> str:

@@ -1,0 +1,1 @@
+"""Activity: what happened; at present the receipts of deletions."""

@@ -1,0 +1,1 @@
+"""Documents: uploads, rows, status, spans and the lexical index."""

@@ -1,0 +1,1 @@
+"""HTTP: sessions, problem details, request ids, health. No domain noun."""

@@ -1,0 +1,33 @@
+"""Background entry points: names as they stand in the queue, arguments as ids."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from uuid import UUID
+
+from app.ingestion.forgetting import Forgetting
+from app.ingestion.pipeline import Pipeline
+from app.ingestion.upkeep import Upkeep
+
+Task = Callable[..., Awaitable[None]]
+
+
+def tasks(pipeline: Pipeline, forgetting: Forgetting, upkeep: Upkeep) -> Mapping[str, Task]:
+    """Every task of this room by name."""
+
+    async def ingest_document(*, work_id: str, document_id: str) -> None:
+        await pipeline.ingest(UUID(work_id), UUID(document_id))
+
+    async def forget_document(*, work_id: str, document_id: str, receipt_id: str) -> None:
+        await forgetting.forget_document(UUID(work_id), UUID(document_id), UUID(receipt_id))
+
+    async def forget_knowledge_base(*, work_id: str, knowledge_base_id: str, receipt_id: str) -> None:
+        await forgetting.forget_knowledge_base(UUID(work_id), UUID(knowledge_base_id), UUID(receipt_id))
+
+    async def run_upkeep() -> None:
+        await upkeep.run()
+
+    return {
+        "ingest_document": ingest_document,
+        "forget_document": forget_document,
+        "forget_knowledge_base": forget_knowledge_base,
+        "run_upkeep": run_upkeep,
+    }

@@ -1,0 +1,1 @@
+"""Knowledge bases: named containers of documents, and who owns them."""

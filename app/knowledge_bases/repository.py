@@ -1,0 +1,67 @@
+"""Queries for knowledge bases: only what the scope's user may see."""
+
+from collections.abc import Collection, Sequence
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, and_, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from app.identity.caller import WorkScope
+from app.knowledge_bases.models import KnowledgeBase
+
+
+def visible(scope: WorkScope) -> ColumnElement[bool]:
+    """The condition of a knowledge base that this scope may open: its user's own ones of its Work."""
+    return and_(
+        KnowledgeBase.work_id == scope.work_id,
+        KnowledgeBase.owner_type == "user",
+        KnowledgeBase.owner_id == scope.user_id,
+        KnowledgeBase.deleting_at.is_(None),
+    )
+
+
+async def find(session: AsyncSession, scope: WorkScope, kb_id: UUID, *, lock: bool = False) -> KnowledgeBase | None:
+    """A visible knowledge base; `lock` holds off its deletion until the transaction ends."""
+    query = select(KnowledgeBase).where(KnowledgeBase.id == kb_id, visible(scope))
+    if lock:
+        query = query.with_for_update(read=True, key_share=True)
+    return (await session.scalars(query)).one_or_none()
+
+
+async def list_visible(
+    session: AsyncSession, scopes: Sequence[WorkScope], *, after: UUID | None, limit: int, name: str | None
+) -> Sequence[KnowledgeBase]:
+    """At most `limit` visible knowledge bases of these Works, oldest first."""
+    if not scopes:
+        return []
+    query = select(KnowledgeBase).where(
+        KnowledgeBase.work_id.in_([s.work_id for s in scopes]),
+        KnowledgeBase.owner_type == "user",
+        KnowledgeBase.owner_id == scopes[0].user_id,
+        KnowledgeBase.deleting_at.is_(None),
+    )
+    if name is not None:
+        query = query.where(KnowledgeBase.name == name)
+    if after is not None:
+        query = query.where(KnowledgeBase.id > after)
+    return (await session.scalars(query.order_by(KnowledgeBase.id).limit(limit))).all()
+
+
+async def list_searchable(
+    session: AsyncSession, scope: WorkScope, wanted: Collection[UUID] | None
+) -> Sequence[tuple[UUID, int, int]]:
+    """(id, live chunks, live length) of the visible knowledge bases, of the wanted ones only when given."""
+    query = select(KnowledgeBase.id, KnowledgeBase.live_chunks, KnowledgeBase.live_length).where(visible(scope))
+    if wanted is not None:
+        query = query.where(KnowledgeBase.id.in_(wanted))
+    return [(row[0], row[1], row[2]) for row in await session.execute(query.order_by(KnowledgeBase.id))]
+
+
+async def add_live(session: AsyncSession, kb_id: UUID, *, chunks: int, length: int) -> None:
+    """Add to the sums over live builds; negative numbers take away."""
+    await session.execute(
+        update(KnowledgeBase)
+        .where(KnowledgeBase.id == kb_id)
+        .values(live_chunks=KnowledgeBase.live_chunks + chunks, live_length=KnowledgeBase.live_length + length)
+        .execution_options(synchronize_session=False)
+    )

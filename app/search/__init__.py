@@ -1,0 +1,1 @@
+"""Search: vector, lexical and hybrid; fusion; the `kb_search` tool. Writes nothing."""

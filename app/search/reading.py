@@ -1,0 +1,74 @@
+"""The readers' check: spans of live builds only, in knowledge bases that the scope may see now."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from app.db.driver import driver_connection
+from app.search.fusion import Ref
+from app.search.scoping import Allowed
+
+_LIVE = """
+    select s.document_id, s.chunk_index, s.build, s.text, s.start, s."end", s.page, s.heading_path,
+           d.name, d.kb_id, d.attributes
+      from unnest(%(documents)b::uuid[], %(indices)b::int[], %(builds)b::int[]) as w(document_id, chunk_index, build)
+      join kb_spans s on s.document_id = w.document_id and s.chunk_index = w.chunk_index and s.build = w.build
+      join kb_documents d on d.id = s.document_id and d.live_build = s.build and d.deleting_at is null
+      join knowledge_bases k on k.id = d.kb_id and k.deleting_at is null
+     where s.work_id = %(work)b and d.work_id = %(work)b
+       and k.owner_type = 'user' and k.owner_id = %(user)b and k.id = any(%(kbs)b)
+"""
+
+
+@dataclass(frozen=True)
+class LiveChunk:
+    """A chunk that may be shown. Offsets are code points of the extracted text; `page` counts from 1."""
+
+    document_id: UUID
+    document_name: str
+    knowledge_base_id: UUID
+    chunk_index: int
+    text: str
+    start: int | None
+    end: int | None
+    page: int | None
+    heading_path: tuple[str, ...]
+    attributes: dict[str, Any]
+
+
+async def fetch_live(session: AsyncSession, allowed: Allowed, refs: Sequence[Ref]) -> dict[Ref, LiveChunk]:
+    """The chunks among `refs` that are live, of this Work, and in the allowed knowledge bases and documents."""
+    connection = await driver_connection(session)
+    async with connection.cursor(binary=True) as cursor:
+        await cursor.execute(
+            _LIVE,
+            {
+                "documents": [r.document_id for r in refs],
+                "indices": [r.chunk_index for r in refs],
+                "builds": [r.build for r in refs],
+                "work": allowed.scope.work_id,
+                "user": allowed.scope.user_id,
+                "kbs": list(allowed.knowledge_base_ids),
+            },
+        )
+        rows = await cursor.fetchall()
+    narrowed = None if allowed.document_ids is None else frozenset(allowed.document_ids)
+    return {
+        Ref(row[0], row[1], row[2]): LiveChunk(
+            document_id=row[0],
+            chunk_index=row[1],
+            text=row[3],
+            start=row[4],
+            end=row[5],
+            page=row[6],
+            heading_path=tuple(row[7]),
+            document_name=row[8],
+            knowledge_base_id=row[9],
+            attributes=row[10],
+        )
+        for row in rows
+        if narrowed is None or row[0] in narrowed
+    }

@@ -1,0 +1,1 @@
+"""Tenancy: organizations, users, Works, roles and API keys; answers `Authenticator` and `Access`."""
