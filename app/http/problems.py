@@ -22,8 +22,10 @@ from app.errors import (
     Unauthenticated,
     Unavailable,
 )
+from app.http.shapes import Problem
 from app.logs import get_logger
 
+__all__ = ["Problem", "answer", "install", "status_of"]
 log = get_logger()
 
 STATUS: dict[type[AppError], int] = {

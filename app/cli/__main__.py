@@ -1,0 +1,5 @@
+"""`python -m app.cli`, for child processes."""
+
+from app.cli import main
+
+main()

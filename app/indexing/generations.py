@@ -1,0 +1,107 @@
+"""Which index a Work has: the active generation, and the first one, chosen by the selection chain."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from app.chunking.contract import ChunkSettings
+from app.db.base import new_id
+from app.db.engine import Database, Reach, widen
+from app.indexing.choosing import Chooser, Choice
+from app.indexing.going_live import find_active
+from app.indexing.models import IndexGeneration
+from app.indexing.writes import lock_work
+from app.tenancy.models import Organization, Work
+
+
+@dataclass(frozen=True)
+class WorkFacts:
+    """What the choice of an index depends on."""
+
+    work_id: UUID
+    organization_id: UUID
+    work_settings: Mapping[str, Any]
+    organization_settings: Mapping[str, Any]
+
+
+class Generations:
+    """Finds a Work's active generation and makes the first one."""
+
+    def __init__(self, database: Database, chooser: Chooser, chunks: ChunkSettings) -> None:
+        self._database = database
+        self._chooser = chooser
+        self._chunks = chunks
+
+    async def ensure_active(self, work_id: UUID) -> IndexGeneration:
+        """The active generation; where there is none, or only a lexical one and a store is to be had, a new one.
+
+        Raises: Unavailable when a pinned plugin is away (documents wait), Misconfigured.
+        """
+        async with self._database.transaction(Reach.of(work_id)) as session:
+            active = await find_active(session, work_id)
+        if active is not None:
+            return active
+        choice = await self._chooser.choose(work_id)
+        async with self._database.transaction(Reach.of(work_id)) as session:
+            await lock_work(session, work_id, exclusive=True)
+            active = await find_active(session, work_id)
+            if active is not None:
+                return active
+            return await _add(session, work_id, choice)
+
+    async def chunk_settings(self, work_id: UUID) -> ChunkSettings:
+        """Environment default → organization → Work, later wins."""
+        async with self._database.transaction(Reach.of(work_id)) as session:
+            facts = await work_facts(session, work_id)
+        merged = {**facts.organization_settings, **facts.work_settings}
+        return ChunkSettings(
+            size_tokens=merged.get("chunk_size_tokens", self._chunks.size_tokens),
+            overlap_tokens=merged.get("chunk_overlap_tokens", self._chunks.overlap_tokens),
+        )
+
+
+async def work_facts(session: AsyncSession, work_id: UUID) -> WorkFacts:
+    """Settings of a Work that the transaction has entered, and of its organization."""
+    work = await session.get_one(Work, work_id)
+    await widen(session, organizations=[work.organization_id])
+    organization = await session.get(Organization, work.organization_id)
+    return WorkFacts(
+        work_id=work_id,
+        organization_id=work.organization_id,
+        work_settings=work.settings,
+        organization_settings={} if organization is None else organization.settings,
+    )
+
+
+async def _add(session: AsyncSession, work_id: UUID, choice: Choice) -> IndexGeneration:
+    newest = await session.scalar(
+        select(func.max(IndexGeneration.number)).where(IndexGeneration.work_id == work_id)
+    )
+    now = datetime.now(UTC)
+    made = IndexGeneration(
+        id=new_id(),
+        work_id=work_id,
+        number=(newest or 0) + 1,
+        state="active",
+        vector_store_id=choice.vector_store_id,
+        store_instance_id=choice.store_instance_id,
+        embedding_mode=choice.embedding_mode,
+        embedding_provider_id=choice.embedding_provider_id,
+        provider_instance_id=choice.provider_instance_id,
+        embedding_model=choice.embedding_model,
+        model_fingerprint=choice.model_fingerprint,
+        dims=choice.dims,
+        documents_done=0,
+        documents_total=0,
+        documents_refused=0,
+        created_at=now,
+        activated_at=now,
+    )
+    session.add(made)
+    await session.flush()
+    return made

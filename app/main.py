@@ -1,0 +1,126 @@
+"""The API process: routers, middleware, lifespan."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import APIRouter, FastAPI
+from starlette.middleware.cors import CORSMiddleware
+
+from app import __version__, logs
+from app.assembly import Assembly, open_assembly, readiness
+from app.db.engine import Database
+from app.documents.router import router as documents_router
+from app.documents.schemas import rendered
+from app.documents.upload_router import router as upload_router
+from app.documents.uploading import Uploader
+from app.http import health, problems
+from app.http.request_context import RequestContextMiddleware
+from app.identity.dependencies import routes_without_rule
+from app.identity.middleware import AuthenticationMiddleware
+from app.indexing.router import router as indexing_router
+from app.knowledge_bases.router import router as knowledge_bases_router
+from app.search.router import router as search_router
+from app.search.service import Searcher
+from app.search.vector import QueryEmbedder, VectorSearcher
+from app.settings import Settings
+from app.tenancy.router import router as tenancy_router
+
+ROUTERS: tuple[APIRouter, ...] = (
+    health.router,
+    tenancy_router,
+    knowledge_bases_router,
+    upload_router,
+    documents_router,
+    search_router,
+    indexing_router,
+)
+DESCRIPTION = (
+    "Documents in, searches out. Send `Authorization: Bearer <API key>`. Errors are `application/problem+json`;"
+    " lists are paged by an opaque cursor."
+)
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """The application; connections are opened by its lifespan. Refuses to be built with an unguarded route."""
+    settings = settings or Settings()
+    logs.configure(level=settings.log_level, form=settings.log_format)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with open_assembly(settings, role="api") as assembly:
+            _fill(app, settings, assembly)
+            yield
+
+    app = FastAPI(
+        title="Stackroom",
+        version=__version__,
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        redirect_slashes=False,
+        redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
+        responses={"default": {"model": problems.Problem, "description": "Problem"}},
+    )
+    for router in ROUTERS:
+        app.include_router(router)
+    unguarded = routes_without_rule(app, health.PUBLIC_PATHS)
+    if unguarded:
+        raise RuntimeError(f"routes without a declared rule: {', '.join(unguarded)}")
+    problems.install(app)
+    _add_middleware(app, settings)
+    return app
+
+
+def _add_middleware(app: FastAPI, settings: Settings) -> None:
+    """Outermost last: request id and CORS wrap even the answer of a refused key."""
+    app.add_middleware(
+        AuthenticationMiddleware,
+        authenticator=lambda: app.state.authenticator,
+        answer=problems.answer,
+        public_paths=health.PUBLIC_PATHS,
+        max_json_bytes=settings.max_json_bytes,
+    )
+    app.add_middleware(RequestContextMiddleware)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(settings.cors_origins),
+            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "X-Request-Id"],
+            expose_headers=["Location", "Retry-After", "X-Request-Id"],
+            max_age=600,
+        )
+
+
+def _fill(app: FastAPI, settings: Settings, assembly: Assembly) -> None:
+    state = app.state
+    state.database = assembly.database
+    state.authenticator = assembly.authenticator
+    state.access = assembly.access
+    state.document_counter = assembly.document_counter
+    state.storage = assembly.storage
+    state.registry = assembly.registry
+    state.generations = assembly.generations
+    state.instances = assembly.instances
+    state.uploader = Uploader(
+        database=assembly.database,
+        access=assembly.access,
+        storage=assembly.storage,
+        max_upload_bytes=settings.max_upload_bytes,
+        min_free_disk_bytes=settings.min_free_disk_bytes,
+        render=rendered,
+    )
+    state.searcher = _searcher(settings, assembly, assembly.database)
+    state.readiness = lambda: readiness(assembly)
+
+
+def _searcher(settings: Settings, assembly: Assembly, database: Database) -> Searcher:
+    queries = QueryEmbedder(timeout_s=settings.query_embedding_timeout_s)
+    return Searcher(
+        database=database,
+        access=assembly.access,
+        vectors=VectorSearcher(assembly.routing, queries, timeout_s=settings.search_timeout_s),
+        default_limit=settings.max_results,
+        fusion=settings.fusion,
+        timeout_s=settings.search_timeout_s,
+    )
