@@ -70,11 +70,11 @@ def _one_line(text: str) -> str:
 
 
 def _line_cut(text: str, unit: Unit, *, aim: int, limit: int) -> int | None:
-    """Return the last line start in (body_start, aim], else the first in (aim, limit]."""
+    """Return the last line start in (body_start, aim], else the first in (aim, limit]; before `body_end`."""
     low = max(unit.start, unit.body_start)
     cut = None
     for line in LINE_END.finditer(text, low, limit):
-        if line.end() != unit.closing_start and (cut is None or line.end() <= aim):
+        if line.end() < unit.body_end and (cut is None or line.end() <= aim):
             cut = line.end()
     return cut
 

@@ -85,11 +85,11 @@ class _Walk:
             block = self._code_or_table(token, inside[at : at + 2])
             if block.start < start:
                 continue
-            if block.start > start:
+            if self._text[start : block.start].strip():
                 yield Block(kind, start, block.start)
             yield block
             start = block.end
-        if start < end:
+        if self._text[start:end].strip():
             yield Block(kind, start, end)
 
     def _leaf(self, token: Token, at: int) -> Block | None:
@@ -109,9 +109,10 @@ class _Walk:
             return Block("table", start, end, header_end=self._starts[head[0] + 2])  # names, then the dashes
         if token.type == "code_block":
             return Block("code", start, end)
-        last_line = self._text[start:end].rstrip().rpartition("\n")[2].rpartition("\r")[2].strip(" \t>")
-        lines = token.map[1] - token.map[0] if token.map else 0
-        is_closed = lines > 1 and set(last_line) == {token.markup[0]} and len(last_line) >= len(token.markup)
+        fence = self._text[start:end].rstrip()
+        last_start = max(fence.rfind("\n"), fence.rfind("\r")) + 1
+        last_line = fence[last_start:].strip(" \t>")
+        is_closed = last_start > 0 and set(last_line) == {token.markup[0]} and len(last_line) >= len(token.markup)
         opening = token.markup + token.info.rstrip()
         return Block("code", start, end, opening=opening, closing=token.markup if is_closed else "")
 

@@ -82,7 +82,7 @@ class Packer:
         if self._pending:
             first, last = self._pending[0], self._pending[-1]
             self._pending = []
-            self._take_body(replace(last, start=first.start, context_path=first.context_path))
+            self._take_body(replace(last, start=first.start, body_start=first.start, context_path=first.context_path))
 
     def _take_body(self, unit: Unit) -> None:
         """Add a unit, with the headings waiting for it, to the chunk; or begin another; or spread it over several.

@@ -5,7 +5,7 @@ from bisect import bisect_left
 from app.chunking.contract import Tokenizer
 
 _CHARACTERS_PER_TOKEN = 20
-_MAX_LOOK_BACK = 64
+_MAX_REMEMBERED = 256  # starts, so that a long blank stretch before one is not read again and again
 
 
 class Ruler:
@@ -17,6 +17,7 @@ class Ruler:
     def __init__(self, text: str, tokenizer: Tokenizer) -> None:
         self._text = text
         self._starts = tokenizer.token_starts(text)
+        self._firsts: dict[int, int] = {}
 
     def count(self, start: int, end: int) -> int:
         """Return the tokens of text[start:end].
@@ -47,12 +48,20 @@ class Ruler:
         A token that begins in the white space before `start` (a word's mark) counts as the slice's own,
         since the slice alone would have it too.
         """
+        found = self._firsts.get(start)
+        if found is None:
+            if len(self._firsts) >= _MAX_REMEMBERED:
+                self._firsts.clear()
+            found = self._firsts[start] = self._find_first(start)
+        return found
+
+    def _find_first(self, start: int) -> int:
         index = bisect_left(self._starts, start)
         if index == 0:
             return 0
-        before = self._starts[index - 1]
         if index == len(self._starts) or self._starts[index] > start:
             return index - 1
-        if start - before <= _MAX_LOOK_BACK and self._text[before:start].isspace():
+        before, text = self._starts[index - 1], self._text
+        if text[start - 1].isspace() and text[before].isspace() and text[before:start].isspace():
             return index - 1
         return index

@@ -28,7 +28,8 @@ def chunk(
     """Cut a text into chunks that together hold every visible character of it, in ascending order.
 
     - `token_count + reserved_tokens <= settings.size_tokens`, context included. (A single character that is more
-      tokens than fit is the one thing that cannot be cut.)
+      tokens than fit is the one thing that cannot be cut.) Counts well below the limit, of slices between white
+      space, are taken from the encode of the whole text; all others are made again for the chunk alone.
     - Slices begin and end with visible characters, `chunk_index` counts from 0 without gaps.
     - A heading stands with the text after it; `heading_path` is the path in force for the first text of the chunk,
       its own leading headings included, and `context` names those headings that the chunk's text does not hold.
@@ -43,8 +44,11 @@ def chunk(
 
     Raises:
         Invalid: settings that `validate_settings` refuses.
+        ValueError: `reserved_tokens` is negative or more than a quarter of the size.
     """
     validate_settings(settings.size_tokens, settings.overlap_tokens)
+    if not 0 <= reserved_tokens <= settings.size_tokens // 4:
+        raise ValueError(f"reserved_tokens must be at most a quarter of {settings.size_tokens}, not {reserved_tokens}")
     ruler = Ruler(text, tokenizer)
     contexts = Contexts(tokenizer, size_tokens=settings.size_tokens, reserved_tokens=reserved_tokens)
     room = settings.size_tokens - reserved_tokens

@@ -16,7 +16,7 @@ class Unit:
 
     `path` is in force after it (a heading's own title included), `context_path` is what its readers need told.
     `body_start`: no cut up to here (after a fence's first line, a table's header rows).
-    `closing_start`: no cut exactly here (before a fence's last line).
+    `body_end`: no cut between lines from here on (before a fence's last line).
     `repeated`: what stands before each continuation of it.
     """
 
@@ -25,9 +25,9 @@ class Unit:
     end: int
     path: tuple[str, ...]
     context_path: tuple[str, ...]
+    body_start: int
+    body_end: int
     level: int = 0
-    body_start: int = 0
-    closing_start: int | None = None
     repeated: str = ""
 
     @property
@@ -62,7 +62,7 @@ def units(text: str, outline: Outline) -> Iterator[Unit]:
             sections = [section for section in sections if section[0] < block.level]
             sections.append((block.level, " ".join(block.title.split())[:_MAX_TITLE_CHARACTERS]))
             path = _path(sections)
-            yield Unit("heading", start, end, path, above, level=block.level)
+            yield Unit("heading", start, end, path, above, body_start=start, body_end=end, level=block.level)
         else:
             yield _body(text, block, start, end, path)
     yield from _paragraphs(text, at, len(text), path)
@@ -70,7 +70,7 @@ def units(text: str, outline: Outline) -> Iterator[Unit]:
 
 def _paragraphs(text: str, start: int, end: int, path: tuple[str, ...]) -> Iterator[Unit]:
     for first, after in paragraphs(text, start, end):
-        yield Unit("paragraph", first, after, path, path, body_start=first)
+        yield Unit("paragraph", first, after, path, path, body_start=first, body_end=after)
 
 
 def _path(sections: list[tuple[int, str]], below: int = 7) -> tuple[str, ...]:
@@ -78,14 +78,19 @@ def _path(sections: list[tuple[int, str]], below: int = 7) -> tuple[str, ...]:
 
 
 def _body(text: str, block: Block, start: int, end: int, path: tuple[str, ...]) -> Unit:
-    body_start, closing_start, repeated = start, None, ""
+    body_start, body_end, repeated = start, end, ""
     if block.kind == "table" and block.header_end is not None and start < block.header_end < end:
         repeated, body_start = text[start : block.header_end].strip(), block.header_end
     elif block.kind == "code" and block.opening:
-        first_end = LINE_END.search(text, start, end)
-        repeated, body_start = block.opening, first_end.end() if first_end else end
-        if block.closing:
-            closing_start = max(text.rfind("\n", start, end), text.rfind("\r", start, end)) + 1
-    return Unit(
-        block.kind, start, end, path, path, body_start=body_start, closing_start=closing_start, repeated=repeated
-    )
+        repeated, body_start, body_end = block.opening, *_fence(text, block, start, end)
+    return Unit(block.kind, start, end, path, path, body_start=body_start, body_end=body_end, repeated=repeated)
+
+
+def _fence(text: str, block: Block, start: int, end: int) -> tuple[int, int]:
+    """Return where the code inside a fence begins and ends. Other lines may stand around it, in the same block."""
+    first_end = LINE_END.search(text, max(start, text.find(block.opening[:3], start, end)), end)
+    inside = first_end.end() if first_end else end
+    closing = text.rfind(block.closing, inside, end) if block.closing else -1
+    if closing < 0:
+        return inside, end
+    return inside, max(inside, text.rfind("\n", inside, closing) + 1, text.rfind("\r", inside, closing) + 1)
