@@ -61,18 +61,18 @@ class Packer:
     def _take_heading(self, heading: Unit) -> None:
         """Let a heading wait for its text, after closing the chunk before it if that is full enough.
 
-        Full enough: half full, or an eighth before a heading of level 1 or 2. Headings that alone would take half
-        of what a chunk holds do not wait: there would be no room for the text.
+        Full enough: half full, or an eighth before a heading of level 1 or 2. Headings that alone would take three
+        quarters of what a chunk holds do not wait: there would be little room for the text.
         """
         draft = self._draft
         if draft is not None and not self._pending:
             filled = self._ruler.count(draft.start, draft.end)
             if filled * 2 >= self._size or (heading.level <= 2 and filled * 8 >= self._size):
                 self._flush()
-        half = (self._room - self._size // 4) // 2
-        if self._pending and not self._ruler.fits(self._pending[0].start, heading.end, half):
+        most = (self._room - self._size // 4) * 3 // 4
+        if self._pending and not self._ruler.fits(self._pending[0].start, heading.end, most):
             self._settle_headings()
-        if self._ruler.fits(heading.start, heading.end, half):
+        if self._ruler.fits(heading.start, heading.end, most):
             self._pending.append(heading)
         else:
             self._take_body(heading)

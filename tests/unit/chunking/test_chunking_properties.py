@@ -160,5 +160,15 @@ def test_real_documentation_keeps_every_promise(size: int) -> None:
         chunks = chunk(text, outline_markdown(text), ChunkSettings(size, size // 8), tokenizer)
 
         assert_promises(text, chunks, tokenizer, size=size)
-        for c in chunks[:-1]:
-            assert not c.text.splitlines()[-1].startswith("## ")
+
+
+@pytest.mark.skipif(not DOCS.is_dir(), reason="the shared Markdown pages are not beside the repository")
+def test_no_heading_of_real_documentation_is_parted_from_its_text() -> None:
+    for path in sorted(DOCS.rglob("*.md")):
+        text = path.read_bytes().decode()
+        outline = outline_markdown(text)
+        headings = {text[b.start : b.end].rstrip() for b in outline.blocks if b.kind == "heading"}
+
+        chunks = chunk(text, outline, ChunkSettings(), WordTokenizer())
+
+        assert [c.text for c in chunks[:-1] if c.text.splitlines()[-1] in headings] == []
