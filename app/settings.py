@@ -91,7 +91,9 @@ class Settings(BaseSettings):
         if not isinstance(value, str):
             return value
         text = value.strip()
-        return tuple(json.loads(text)) if text.startswith("[") else tuple(p.strip() for p in text.split(",") if p.strip())
+        return (
+            tuple(json.loads(text)) if text.startswith("[") else tuple(p.strip() for p in text.split(",") if p.strip())
+        )
 
     @field_validator("bootstrap_api_key")
     @classmethod
