@@ -21,7 +21,7 @@ from obstore.exceptions import (
 )
 from obstore.store import LocalStore, from_url
 
-from app.errors import StorageFull
+from app.errors import AppError, StorageFull
 from app.storage import local_disk
 from app.storage.contract import BlobNotFound, BlobStore, StorageMisconfigured, StorageUnavailable, Written, valid_key
 from app.storage.streams import CountedStream
@@ -98,9 +98,9 @@ class ObstoreBlobs:
         )
         try:
             async for block in counted.blocks():  # the source's own errors pass untranslated
-                with _translated():
+                with _translated(absent=StorageMisconfigured):  # what a write does not find is its bucket
                     await writer.write(block)
-            with _translated():
+            with _translated(absent=StorageMisconfigured):
                 await writer.close()
         except BaseException as exc:
             with suppress(BaseError, OSError):  # the first error is the one to tell; unreachable parts are swept later
@@ -200,12 +200,12 @@ async def _once(data: bytes) -> AsyncIterator[bytes]:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translated(*, absent: type[AppError] = BlobNotFound) -> Iterator[None]:
     """Turn the library's and the system's errors into ours; the messages name no key, path or address."""
     try:
         yield
     except (FileNotFoundError, IsADirectoryError) as exc:
-        raise BlobNotFound from exc
+        raise absent from exc
     except (*_REFUSED, PermissionError) as exc:
         raise StorageMisconfigured from exc
     except (BaseError, OSError) as exc:
