@@ -1,5 +1,6 @@
 """How a space goes: its index first (dead rows in a graph cost), then its rows in batches, then its number."""
 
+from contextlib import suppress
 from typing import LiteralString
 from uuid import UUID
 
@@ -9,9 +10,10 @@ from app.vector_stores.contract import Space
 from app.vector_stores.pgvector import statements
 from app.vector_stores.pgvector.catalogue import SpaceRow, find_space
 from app.vector_stores.pgvector.connections import Connection, Connections
+from app.vector_stores.pgvector.index_lock import index_lock
 
 BATCH_ROWS = 20_000
-WAIT_SHORTLY: LiteralString = "SET lock_timeout = '5s'"
+WAIT_FOR_BUILD_S = 5.0
 DROP_INDEX: LiteralString = "DROP INDEX CONCURRENTLY IF EXISTS "
 
 
@@ -45,9 +47,8 @@ async def drop_space(connections: Connections, work_id: UUID, space: Space, *, t
 
 
 async def _drop_index(connections: Connections, space_no: int) -> None:
-    async with connections.direct() as connection:
-        await connection.execute(WAIT_SHORTLY)
-        try:
-            await connection.execute(DROP_INDEX + statements.ann_index(space_no))
-        except (errors.LockNotAvailable, errors.InsufficientPrivilege):
+    async with connections.direct() as connection, index_lock(connection, wait_s=WAIT_FOR_BUILD_S) as locked:
+        if not locked:
             return  # another index is being built: the rows go now, and `maintain` finds the index without a space
+        with suppress(errors.InsufficientPrivilege):  # not the owner here; likewise
+            await connection.execute(DROP_INDEX + statements.ann_index(space_no))

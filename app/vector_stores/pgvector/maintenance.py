@@ -1,26 +1,27 @@
 """Index builds: a large space gets an index of its own, after its rows are there; a shrunken one loses it.
 
-On a direct connection in autocommit, as the owner of the tables, one maintainer per space at a time.
+On a direct connection in autocommit, as the owner of the tables, one change at a time in a database.
 """
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import LiteralString
+from typing import Literal, LiteralString
 from uuid import UUID
 
 import psycopg
 from psycopg import errors
 
-from app.vector_stores.contract import Space
+from app.vector_stores.contract import Space, VectorStoreUnavailable
 from app.vector_stores.pgvector import statements
 from app.vector_stores.pgvector.catalogue import SpaceRow, find_space
 from app.vector_stores.pgvector.connections import Connection, Connections
+from app.vector_stores.pgvector.index_lock import index_lock
 from app.vector_stores.pgvector.searching import ivfflat_lists
 from app.vector_stores.pgvector.settings import PgvectorSettings
 
 COUNT_ROWS: LiteralString = "SELECT count(*) FROM pgvector_chunks WHERE space_no = %(space_no)s"
-LOCK_CLASS = 0x5BEC  # the plugin's own class of advisory locks
+ANALYZE: LiteralString = "ANALYZE pgvector_chunks (work_id, space_no, document_id, knowledge_base_id, build)"
+WAIT_FOR_OTHERS_S = 900.0
 MOST_DEAD_SHARE = 0.30
 OUTGROWN = 4  # an ivfflat index whose space has grown this much has the wrong lists
 ANALYZE_CHANGE_ROWS = 1_000
@@ -35,6 +36,18 @@ class IndexOnDisk:
     size_bytes: int
 
 
+@dataclass(frozen=True)
+class Finding:
+    """A space as it is: its place in the catalogue, its number of rows, its index if it has one."""
+
+    row: SpaceRow
+    rows: int
+    index: IndexOnDisk | None
+
+
+Step = Literal["build", "drop", "rebuild"]
+
+
 class Maintenance:
     """Promotion, demotion, rebuilding, statistics."""
 
@@ -42,37 +55,51 @@ class Maintenance:
         self._connections, self._settings = connections, settings
 
     async def maintain(self, work_id: UUID, space: Space) -> None:
-        """Bring the space's index to what its size asks for. Does nothing while another process is at it.
+        """Bring the space's index to what its size asks for.
 
-        Raises: VectorStoreUnavailable, VectorStoreMisconfigured, VectorStoreRefused; the space is then searched
-        exactly, and the next call begins anew.
+        Raises: VectorStoreUnavailable, also when other builds take too long; VectorStoreMisconfigured;
+        VectorStoreRefused. The space is then searched exactly, and the next call begins anew.
         """
         async with self._connections.direct() as connection:
             await connection.execute("SET statement_timeout = 0")
-            await _drop_orphans(connection)
-            row = await find_space(connection, work_id, space)
-            if row is None:
-                return
-            async with _lock(connection, row.space_no) as locked:
-                if locked:
-                    await self._maintain_locked(connection, work_id, space)
+            before = await _look(connection, work_id, space)
+            is_loaded = before is not None and _has_changed_much(before)
+            if before is not None:
+                await _note_rows(connection, before)
+            if is_loaded or await self._due(connection, before, space) or await _orphans(connection):
+                async with index_lock(connection, wait_s=WAIT_FOR_OTHERS_S) as locked:
+                    if not locked:
+                        raise VectorStoreUnavailable("other indexes of pgvector are being built")
+                    await self._work_off(connection, work_id, space, analyze=is_loaded)
 
-    async def _maintain_locked(self, connection: Connection, work_id: UUID, space: Space) -> None:
-        row = await find_space(connection, work_id, space)
-        if row is None:
+    async def _work_off(self, connection: Connection, work_id: UUID, space: Space, *, analyze: bool) -> None:
+        for space_no in await _orphans(connection):
+            await _drop(connection, space_no)
+        if analyze:  # plans depend on it
+            await connection.execute(ANALYZE)
+        found = await _look(connection, work_id, space)
+        step = await self._due(connection, found, space)
+        if found is None or step is None:
             return
-        rows = await _number(connection, COUNT_ROWS, {"space_no": row.space_no})
-        await _note_rows(connection, row, rows)
+        if step == "rebuild":
+            await self._rebuild(connection, found.row.space_no, space.dims, found.rows)
+            return
+        await _drop(connection, found.row.space_no)
+        if step == "build":
+            await self._build(connection, found.row.space_no, space.dims, found.rows)
+
+    async def _due(self, connection: Connection, found: Finding | None, space: Space) -> Step | None:
+        if found is None:
+            return None
+        row, rows, index = found.row, found.rows, found.index
         limit = self._settings.exact_limit_rows(space.dims)
-        index = await _index_on_disk(connection, statements.ann_index(row.space_no))
-        if index is None or not (index.valid and row.has_index and self._fits(row, rows)):
-            await _drop(connection, row.space_no)  # none, half built, of the other kind, or outgrown
-            if rows > limit and await self._may_promote(connection):
-                await self._build(connection, row.space_no, space.dims, rows)
-        elif rows < limit // 2:
-            await _drop(connection, row.space_no)
-        elif _dead_share(row, index, rows) >= MOST_DEAD_SHARE:
-            await self._rebuild(connection, row.space_no, space.dims, rows)
+        if index is not None and index.valid and row.has_index and self._fits(row, rows):
+            if rows < limit // 2:
+                return "drop"
+            return "rebuild" if _dead_share(row, index, rows) >= MOST_DEAD_SHARE else None
+        if rows > limit and (row.index_state != "none" or await self._may_promote(connection)):
+            return "build"  # anew, where it is half built, of the other kind, or outgrown
+        return None if index is None and row.index_state == "none" else "drop"
 
     def _fits(self, row: SpaceRow, rows: int) -> bool:
         if row.index_kind != self._settings.index:
@@ -143,15 +170,12 @@ class Maintenance:
             await _drop(connection, space_no)
 
 
-@asynccontextmanager
-async def _lock(connection: Connection, space_no: int) -> AsyncIterator[bool]:
-    key = {"class": LOCK_CLASS, "space_no": space_no}
-    locked = await _number(connection, "SELECT pg_try_advisory_lock(%(class)s, %(space_no)s)::int", key) == 1
-    try:
-        yield locked
-    finally:
-        if locked and not connection.closed:
-            await connection.execute("SELECT pg_advisory_unlock(%(class)s, %(space_no)s)", key)
+async def _look(connection: Connection, work_id: UUID, space: Space) -> Finding | None:
+    row = await find_space(connection, work_id, space)
+    if row is None:
+        return None
+    rows = await _number(connection, COUNT_ROWS, {"space_no": row.space_no})
+    return Finding(row, rows, await _index_on_disk(connection, statements.ann_index(row.space_no)))
 
 
 async def _number(connection: Connection, sql: LiteralString, values: Mapping[str, object] | None = None) -> int:
@@ -159,14 +183,16 @@ async def _number(connection: Connection, sql: LiteralString, values: Mapping[st
     return int(found[0]) if found else 0
 
 
-async def _note_rows(connection: Connection, row: SpaceRow, rows: int) -> None:
-    """Keep the number of rows; after a bulk load or a great clearing, statistics as well: plans depend on them."""
+def _has_changed_much(found: Finding) -> bool:
+    known = found.row.row_count
+    return abs(found.rows - known) >= max(ANALYZE_CHANGE_ROWS, ANALYZE_CHANGE_SHARE * known)
+
+
+async def _note_rows(connection: Connection, found: Finding) -> None:
     await connection.execute(
-        "UPDATE pgvector_spaces SET row_count = %(rows)s WHERE space_no = %(space_no)s",
-        {"rows": rows, "space_no": row.space_no},
+        "UPDATE pgvector_spaces SET row_count = %(rows)s WHERE space_no = %(space_no)s AND row_count <> %(rows)s",
+        {"rows": found.rows, "space_no": found.row.space_no},
     )
-    if abs(rows - row.row_count) >= max(ANALYZE_CHANGE_ROWS, ANALYZE_CHANGE_SHARE * row.row_count):
-        await connection.execute("ANALYZE pgvector_chunks (work_id, space_no, document_id, knowledge_base_id, build)")
 
 
 async def _index_on_disk(connection: Connection, name: str) -> IndexOnDisk | None:
@@ -198,19 +224,21 @@ async def _drop(connection: Connection, space_no: int) -> None:
         {"space_no": space_no},
     )
     name = statements.ann_index(space_no)
-    for leftover in (name, name + "_ccnew", name + "_ccold"):
+    await connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {name}")
+    await _drop_leftovers(connection, name)
+
+
+async def _drop_leftovers(connection: Connection, name: str) -> None:
+    for leftover in (f"{name}_ccnew", f"{name}_ccold"):
         await connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {leftover}")
 
 
-async def _drop_orphans(connection: Connection) -> None:
-    """Drop the indexes of spaces that are gone, left by a removal that could not wait."""
+async def _orphans(connection: Connection) -> list[int]:
+    """The numbers of spaces that are gone and whose index is not: their removal could not wait for a build."""
     cursor = await connection.execute(
         "SELECT split_part(relname, '_', 3)::int FROM pg_class JOIN pg_index ON indexrelid = pg_class.oid"
         " WHERE indrelid = 'pgvector_chunks'::regclass AND relname ~ %(pattern)s"
         " AND NOT EXISTS (SELECT FROM pgvector_spaces WHERE space_no = split_part(relname, '_', 3)::int)",
         {"pattern": f"^{statements.ANN_INDEX_PREFIX}[0-9]+$"},
     )
-    for (space_no,) in await cursor.fetchall():
-        async with _lock(connection, space_no) as locked:
-            if locked:
-                await _drop(connection, space_no)
+    return [int(space_no) for (space_no,) in await cursor.fetchall()]

@@ -1,5 +1,6 @@
 """How a question is answered: two SQL texts, chosen here and never left to the planner."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from app.vector_stores.pgvector.settings import PgvectorSettings
 
 MOST_EF_SEARCH = 1_000
 MOST_FROM_INDEX = 1_000  # an index walk for more hits than this costs more than the scan it saves
+MARGIN = 20  # what an index walk is asked for beyond `top_k`: its order is nearly right, and places may be shared
 ROWS_PER_LIST = 1_000
 
 
@@ -49,7 +51,6 @@ class Question:
         values: dict[str, object] = {
             "work_id": self.work_id,
             "question": pack_halfvec(self.vector),
-            "top_k": self.top_k,
         }
         if self.knowledge_base_ids is not None:
             values["knowledge_base_ids"] = pack_uuids(self.knowledge_base_ids)
@@ -88,10 +89,12 @@ class Searcher:
     async def _answer_from(self, row: SpaceRow, question: Question, eligible: int | None) -> list[QueryHit]:
         if await self._is_for_the_index(row, question, eligible):
             sql = statements.index_query(row.space_no, question.space.dims, question.where)
-            hits = await self._fetch(sql, question, self._index_knobs(row, question.top_k))
-            if len(hits) >= (question.top_k if eligible is None else min(question.top_k, eligible)):
-                return hits
-        return await self._fetch(statements.exact_query(row.space_no, question.where), question, Knobs())
+            wanted = question.top_k + MARGIN
+            hits = await self._fetch(sql, question, wanted, self._index_knobs(row, wanted))
+            if _is_enough(hits, question.top_k, eligible):
+                return hits[: question.top_k]
+        sql = statements.exact_query(row.space_no, question.where)
+        return await self._fetch(sql, question, question.top_k, Knobs())
 
     async def _is_for_the_index(self, row: SpaceRow, question: Question, eligible: int | None) -> bool:
         if not row.has_index or question.top_k > MOST_FROM_INDEX:
@@ -101,16 +104,16 @@ class Searcher:
             eligible = await self._count_up_to(limit + 1, row, question)
         return (row.row_count if eligible is None else eligible) > limit
 
-    def _index_knobs(self, row: SpaceRow, top_k: int) -> Knobs:
+    def _index_knobs(self, row: SpaceRow, wanted: int) -> Knobs:
         if row.index_kind == "ivfflat":
             lists = ivfflat_lists(row.index_rows or 0)
             probes = min(lists, max(10, lists // 5))
             return Knobs(statements.USE_INDEX + statements.IVFFLAT_KNOBS, (("probes", str(probes)),))
-        ef_search = min(MOST_EF_SEARCH, max(self._settings.ef_search, 4 * top_k))
+        ef_search = min(MOST_EF_SEARCH, max(self._settings.ef_search, 4 * wanted))
         return Knobs(statements.USE_INDEX + statements.HNSW_KNOBS, (("ef_search", str(ef_search)),))
 
-    async def _fetch(self, sql: str, question: Question, knobs: Knobs) -> list[QueryHit]:
-        values = question.values()
+    async def _fetch(self, sql: str, question: Question, wanted: int, knobs: Knobs) -> list[QueryHit]:
+        values = {**question.values(), "top_k": wanted}
 
         async def read(connection: Connection) -> list[QueryHit]:
             cursor = await connection.execute(sql, values, binary=True)
@@ -144,6 +147,17 @@ class Searcher:
 def ivfflat_lists(rows: int) -> int:
     """About a thousand rows a list; the fault to avoid is an index with more lists than its rows can fill."""
     return max(1, rows // ROWS_PER_LIST)
+
+
+def _is_enough(hits: Sequence[QueryHit], top_k: int, eligible: int | None) -> bool:
+    """Whether an index walk that asked for `top_k + MARGIN` may stand for the exact answer.
+
+    Not when it is short, since an iterative scan may give up early; nor when so many hits share the last place that
+    the margin doesn't show who comes first among them.
+    """
+    if len(hits) < (top_k if eligible is None else min(top_k, eligible)):
+        return False
+    return len(hits) < top_k + MARGIN or hits[top_k - 1].raw_score != hits[-1].raw_score
 
 
 def _hit(knowledge_base_id: UUID, document_id: UUID, build: int, chunk_index: int, distance: float) -> QueryHit:

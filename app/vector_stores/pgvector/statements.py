@@ -125,5 +125,5 @@ def bounded_count(space_no: int, where: str) -> str:
     number = str(int(space_no))
     return f"""
 SELECT count(*) FROM (
-    SELECT 1 FROM pgvector_chunks WHERE space_no = {number} AND work_id = %(work_id)s{where} LIMIT %(most)s) AS some
+    SELECT 1 FROM pgvector_chunks WHERE space_no = {number} AND work_id = %(work_id)s{where} LIMIT %(most)s) AS counted
 """

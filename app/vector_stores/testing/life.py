@@ -2,7 +2,7 @@
 
 import asyncio
 from itertools import permutations
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from app.vector_stores.contract import VectorStore
 from app.vector_stores.testing.base import (
@@ -87,7 +87,7 @@ class LifeContract(ContractBase):
 
     async def test_builds_may_be_written_and_pruned_in_any_order(self, store: VectorStore) -> None:
         work, space = uuid4(), a_space()
-        expected = {}
+        expected: dict[tuple[UUID, int], int] = {}
         for order in permutations([("write", 1), ("write", 2), ("write", 3), ("prune", 2), ("prune", 3)]):
             document, builds = uuid4(), set[int]()
             for act, build in order:

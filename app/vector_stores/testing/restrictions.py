@@ -109,9 +109,15 @@ class RestrictionContract(ContractBase):
     async def test_unknown_ids_narrow_to_nothing(self, store: VectorStore) -> None:
         crowd = await a_crowded_space(store)
 
-        for restriction in ({"document_ids": [uuid4()]}, {"knowledge_base_ids": [uuid4()]}):
-            hits = await store.query_chunks(crowd.work, crowd.space, vector=direction(0), top_k=10, **restriction)
-            assert hits == []
+        by_document = await store.query_chunks(
+            crowd.work, crowd.space, vector=direction(0), top_k=10, document_ids=[uuid4()]
+        )
+        by_base = await store.query_chunks(
+            crowd.work, crowd.space, vector=direction(0), top_k=10, knowledge_base_ids=[uuid4()]
+        )
+
+        assert by_document == []
+        assert by_base == []
 
     async def test_as_many_ids_as_the_manifest_allows_are_taken(self, store: VectorStore) -> None:
         crowd = await a_crowded_space(store)
