@@ -1,0 +1,1 @@
+"""Migrations of the pgvector plugin: an Alembic branch of their own."""

@@ -1,0 +1,23 @@
+"""Fixtures of the contract tests: backends that really run."""
+
+import pytest
+
+from app.vector_stores.pgvector import schema
+from tests.postgres import fresh_database
+
+
+@pytest.fixture(scope="session")
+def pgvector_dsn() -> str:
+    """A database with the plugin's tables, shared by tests that keep to Works of their own."""
+    return pgvector_database()
+
+
+@pytest.fixture
+def own_pgvector_dsn() -> str:
+    """The same, for one test alone."""
+    return pgvector_database()
+
+
+def pgvector_database() -> str:
+    """A clone of a database that the plugin's migrations have built."""
+    return fresh_database("pgvector", build=schema.upgrade)

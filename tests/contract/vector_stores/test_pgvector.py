@@ -1,0 +1,54 @@
+"""The pgvector store under the suite, on a real Postgres built by its migrations."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import pytest
+
+from app.vector_stores.contract import Space, UpsertResult, VectorChunk, VectorStore
+from app.vector_stores.pgvector import PgvectorSettings, PgvectorStore
+from app.vector_stores.testing import VectorStoreContract
+
+NOWHERE = "host=127.0.0.1 port=1 dbname=nothing user=nobody"
+
+
+class TestPgvectorStore(VectorStoreContract):
+    @pytest.fixture(autouse=True)
+    def _database(self, pgvector_dsn: str) -> None:
+        self.dsn = pgvector_dsn
+
+    async def build_store(self) -> VectorStore:
+        return PgvectorStore(PgvectorSettings(), own_dsn=self.dsn)
+
+    async def build_unreachable_store(self) -> VectorStore | None:
+        return PgvectorStore(PgvectorSettings(pool_wait_s=1), own_dsn=NOWHERE)
+
+    async def reopen_store(self, store: VectorStore) -> VectorStore | None:
+        await store.close()
+        return await self.build_store()
+
+
+class AlwaysMaintained(PgvectorStore):
+    """Upkeep after every write, so that a test's questions meet an index as soon as there may be one."""
+
+    async def write_chunks(
+        self, work_id: UUID, document_id: UUID, space: Space, build: int, chunks: Sequence[VectorChunk]
+    ) -> UpsertResult:
+        result = await super().write_chunks(work_id, document_id, space, build, chunks)
+        if result.written:
+            await self.maintain(work_id, space)
+        return result
+
+
+class TestPgvectorStoreWithIndexes(TestPgvectorStore):
+    """The same promises where a space is promoted as soon as it has more than a few dozen rows."""
+
+    async def build_store(self) -> VectorStore:
+        return AlwaysMaintained(PgvectorSettings(hnsw_threshold_rows=1), own_dsn=self.dsn)
+
+
+class TestPgvectorStoreWithListIndexes(TestPgvectorStore):
+    """And where the operator prefers ivfflat."""
+
+    async def build_store(self) -> VectorStore:
+        return AlwaysMaintained(PgvectorSettings(hnsw_threshold_rows=1, index="ivfflat"), own_dsn=self.dsn)
