@@ -1,0 +1,1 @@
+"""Documents: uploads, document rows, status, spans and the lexical index."""
