@@ -1,7 +1,6 @@
 """Analysis: the text of chunks, and of queries, to the terms of the lexical index."""
 
 import hashlib
-import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

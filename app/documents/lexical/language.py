@@ -1,5 +1,6 @@
 """Which language a text is in, told by its script and its function words."""
 
+import math
 import re
 from collections import Counter, defaultdict
 from typing import Final
@@ -31,6 +32,13 @@ _KANA_SHARE_OF_JAPANESE: Final = 0.1
 # Characters of a script without spaces carry more than a letter does.
 _WEIGHT_OF_SPACELESS: Final = 3
 
+# Letters that show another language of the same script.
+_FOREIGN_LETTERS: Final = {
+    "ru": re.compile("[іїєґўјљњћџђѓќәғқңөұүһ]"),
+    "ar": re.compile("[پچژگکیےٹڈڑں]"),
+}
+_FOREIGN_SHARE: Final = 0.01
+
 # Indic vowel signs are no word characters for `\w`; the profile of Hindi is matched on what stands between spaces.
 _DEVANAGARI: Final = re.compile("[\u0900-\u097f]+")
 
@@ -46,13 +54,13 @@ def detect_language(text: str) -> str | None:
     Looks at no more than 6,000 characters from three places. A text in several languages gets that of most of it.
     """
     sample = normalize(_sample(text))
-    return _by_script(sample) or _by_function_words(sample, least_hits=3)
+    return _by_script(sample) or _by_function_words(sample, least_different=3)
 
 
 def detect_query_language(text: str) -> str | None:
     """Tell the language of a short text, where two function words are evidence enough."""
     sample = normalize(text[:_SAMPLE_CHARACTERS])
-    return _by_script(sample) or _by_function_words(sample, least_hits=2)
+    return _by_script(sample) or _by_function_words(sample, least_different=2)
 
 
 def _sample(text: str) -> str:
@@ -83,19 +91,25 @@ def _words_of(sample: str) -> list[str]:
     return _DEVANAGARI.findall(sample) + _WORD.findall(sample)
 
 
-def _by_function_words(sample: str, *, least_hits: int) -> str | None:
-    """The language whose function words are frequent enough and clearly ahead; a shared word counts in parts."""
+def _by_function_words(sample: str, *, least_different: int) -> str | None:
+    """The language whose function words are frequent, various and clearly ahead.
+
+    A word of several languages counts in parts; a word said often counts less each time (a list of names in Spanish).
+    """
     words = Counter(_words_of(sample))
-    weights: defaultdict[str, float] = defaultdict(float)
+    lead: defaultdict[str, float] = defaultdict(float)
     hits: Counter[str] = Counter()
+    different: Counter[str] = Counter()
     for word, count in words.items():
         languages = _LANGUAGES_OF.get(word, ())
         for language in languages:
-            weights[language] += count / len(languages)
+            lead[language] += math.sqrt(count) / len(languages)
             hits[language] += count
-    ranked = sorted(weights, key=lambda language: (-weights[language], language))
+            different[language] += 1
+    ranked = sorted(lead, key=lambda language: (-lead[language], language))
     if not ranked:
         return None
-    best, second = ranked[0], weights[ranked[1]] if len(ranked) > 1 else 0.0
-    enough = hits[best] >= least_hits and hits[best] >= _SHARE_OF_FUNCTION_WORDS * words.total()
-    return best if enough and weights[best] >= _LEAD * second else None
+    best, second = ranked[0], lead[ranked[1]] if len(ranked) > 1 else 0.0
+    enough = different[best] >= least_different and hits[best] >= _SHARE_OF_FUNCTION_WORDS * words.total()
+    foreign = best in _FOREIGN_LETTERS and len(_FOREIGN_LETTERS[best].findall(sample)) > _FOREIGN_SHARE * len(sample)
+    return best if enough and lead[best] >= _LEAD * second and not foreign else None

@@ -46,14 +46,15 @@ class DocumentNotIndexable(TooLarge):
 class Postings:
     """Unpacked postings of several rows, row after row, each in its own order.
 
-    All of one length n: `row` (n,) int64, which of the given rows; `chunk_index` (n,) int64; `frequency` (n,) float64,
-    1 to 65,535; `length` (n,) float64, words of the chunk.
+    `counts` (n_rows,) int64: postings of each row. The rest has their sum as length: `row` int64, the number of the row
+    each stands in; `chunk_index` int64; `frequency` float32, 1 to 65,535; `length` float32, words of the chunk.
     """
 
+    counts: Integers
     row: Integers
     chunk_index: Integers
-    frequency: npt.NDArray[np.float64]
-    length: npt.NDArray[np.float64]
+    frequency: npt.NDArray[np.float32]
+    length: npt.NDArray[np.float32]
 
 
 def pack(document: DocumentTerms) -> list[tuple[str, bytes]]:
@@ -81,31 +82,28 @@ def pack(document: DocumentTerms) -> list[tuple[str, bytes]]:
 def unpack(rows: Sequence[bytes]) -> Postings:
     """Unpack many `data` values at once.
 
-    Raises: CorruptPostings for an empty value, an unknown form, or a size that is no whole number of records.
+    Raises: CorruptPostings for a value without postings, an unknown form, or a size that is no whole number of records.
     """
     sizes = np.fromiter(map(len, rows), np.int64, len(rows))
-    if not len(rows):
-        return _postings([], np.zeros(0, np.int64))
-    if sizes.min() < 1:
+    if len(sizes) and sizes.min() < 1:
         raise CorruptPostings
     joined = np.frombuffer(b"".join(rows), np.uint8)
     starts = np.cumsum(sizes) - sizes
     forms = joined[starts]
     body = np.ones(len(joined), np.bool_)
     body[starts] = False
-    parts, numbers = [], []
+    counts = np.zeros(len(rows), np.int64)
+    parts: list[npt.NDArray[np.void]] = []
     for form, dtype in _FORMS.items():
-        chosen = np.flatnonzero(forms == form)
-        if not len(chosen):
-            continue
-        if ((sizes[chosen] - 1) % dtype.itemsize).any():
+        of_form = forms == form
+        counts[of_form], rest = np.divmod(sizes[of_form] - 1, dtype.itemsize)
+        if rest.any():
             raise CorruptPostings
-        mask = body if len(chosen) == len(rows) else body & np.repeat(forms == form, sizes)
-        parts.append(joined[mask].view(dtype))
-        numbers.append(np.repeat(chosen, (sizes[chosen] - 1) // dtype.itemsize))
-    if sum(map(len, numbers)) == 0 or not np.isin(forms, list(_FORMS)).all():
+        if of_form.any():
+            parts.append(joined[body if of_form.all() else body & np.repeat(of_form, sizes)].view(dtype))
+    if not counts.all():
         raise CorruptPostings
-    return _postings(parts, np.concatenate(numbers))
+    return _columns(parts, counts, forms)
 
 
 def count_postings(data_bytes: int, rows: int) -> int:
@@ -124,13 +122,19 @@ def _records(columns: Sequence[Integers], dtype: np.dtype[np.void]) -> bytes:
     return records.tobytes()
 
 
-def _postings(parts: Sequence[npt.NDArray[np.void]], row: Integers) -> Postings:
-    def column(name: str, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
-        return np.concatenate([np.zeros(0, dtype), *(part[name].astype(dtype) for part in parts)])
-    order = np.argsort(row, kind="stable") if len(parts) > 1 else slice(None)
+def _columns(parts: Sequence[npt.NDArray[np.void]], counts: Integers, forms: npt.NDArray[np.uint8]) -> Postings:
+    """Put the records of each form back among the others, in the order of the rows."""
+    row = np.repeat(np.arange(len(counts)), counts)
+    if len(parts) == 1:
+        records = parts[0]
+    else:
+        records = np.empty(len(row), WIDE)
+        for form, part in zip((1, 2), parts, strict=False):
+            records[(forms == form)[row]] = part.astype(WIDE)
     return Postings(
-        row[order],
-        column("chunk_index", np.int64)[order],
-        column("frequency", np.float64)[order],
-        column("length", np.float64)[order],
+        counts,
+        row,
+        records["chunk_index"].astype(np.int64),
+        records["frequency"].astype(np.float32),
+        records["length"].astype(np.float32),
     )

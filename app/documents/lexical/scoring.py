@@ -1,14 +1,17 @@
 """Scoring: rows of the lexical index to the best chunks, by BM25 over groups of alternative terms."""
 
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from operator import attrgetter
+from typing import Any, Final, Generic, TypeVar, cast
 from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
 
+from app.documents.lexical.analysis import Integers
 from app.documents.lexical.postings import unpack
 from app.documents.lexical.queries import QueryTerms, TermGroup
 
@@ -19,9 +22,9 @@ _MOST_POSTINGS: Final = 150_000
 # Dense arrays have a place for every chunk number up to a document's largest; beyond this many to spare, a sort.
 _SPARE_PLACES: Final = 1_000_000
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
 DocumentKey = TypeVar("DocumentKey", UUID, bytes, str, int)
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -42,9 +45,7 @@ class TermPlan:
     for_candidates: tuple[str, ...]
 
 
-def plan_terms(
-    query: QueryTerms, posting_counts: Mapping[str, int], *, max_postings: int = _MOST_POSTINGS
-) -> TermPlan:
+def plan_terms(query: QueryTerms, posting_counts: Mapping[str, int], *, max_postings: int = _MOST_POSTINGS) -> TermPlan:
     """Split a query's terms so that about `max_postings` postings are read whole, those of the rarest words first.
 
     `posting_counts`: term → its postings in what is searched (absent: none). The rarest group is always essential, so
@@ -74,36 +75,40 @@ def score(
     top_k: int,
     k1: float = K1,
     b: float = B,
-    allowed: Container[DocumentKey] | None = None,
+    allowed: Collection[DocumentKey] | None = None,
     posting_counts: Mapping[str, int] | None = None,
 ) -> list[LexicalHit[DocumentKey]]:
     """Rank the chunks in `rows`, best first, at most `top_k`, ties by (document, chunk_index).
 
-    `rows`: (term, document, build, data), each (term, document) once, in any order; terms nobody asked for are passed
-    over. `n_chunks` and `average_length` describe all that the rows were taken from. A group's tf in a chunk is the
-    largest among its terms', its df the number of chunks with any of them; the word as written scores a tenth more.
-    `allowed` restricts the answer, not the df (None: no restriction). `posting_counts`, by term, corrects the df of
-    terms whose rows were fetched for some documents only.
+    `rows`: (term, document, build, data), each (term, document) once, in any order; of a document with several builds
+    only the largest counts. `n_chunks` and `average_length` describe all that the rows were taken from. A group's tf in
+    a chunk is the largest among its terms', its df the number of chunks with any of them; the word as written scores a
+    tenth more. `allowed` restricts the answer, not the df (None: no restriction). `posting_counts`, by term, corrects
+    the df of terms whose rows were fetched for some documents only.
     idf = ln(1 + (N - df + 0.5) / (df + 0.5)).
     Source: Robertson & Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009.
 
     Raises: CorruptPostings.
     """
-    wanted = set(query.terms)
-    asked = [row for row in rows if row[0] in wanted]
-    if not asked or top_k < 1:
+    if not rows or top_k < 1:
         return []
-    table = _Table(asked)
-    norm = k1 * (1 - b + b * table.lengths / average_length) if average_length > 0 else np.full(table.size, k1)
-    scores, shares = np.zeros(table.size), np.empty(table.size)
+    table = _Table(rows)
+    norm = table.lengths * np.float32(k1 * b / average_length if average_length > 0 else 0)
+    norm += np.float32(k1 * (1 - b))
+    scores, shares = np.zeros(table.size, np.float32), np.empty(table.size, np.float32)
     for group in query.groups:
         places, frequencies = table.best_frequencies(group)
         known = [posting_counts.get(term, 0) for term in group.terms] if posting_counts is not None else []
         idf = _idf(max(len(places), *known, 0), n_chunks)
-        shares[places] = group.weight * idf * (k1 + 1) * frequencies / (frequencies + norm[places])
-        if group.exact is not None:
-            shares[table.places(group.exact)] *= 1 + _EXACT_BONUS
-        scores[places] += shares[places]
+        share = norm[places]
+        share += frequencies
+        np.divide(frequencies, share, out=share)
+        share *= np.float32(group.weight * idf * (k1 + 1))
+        if group.exact is not None and len(group.terms) > 1:
+            shares[places] = share
+            shares[table.places(group.exact)] *= np.float32(1 + _EXACT_BONUS)
+            share = shares[places]
+        scores[places] += share
     return table.best(scores, top_k, allowed)
 
 
@@ -111,30 +116,28 @@ class _Table(Generic[DocumentKey]):
     """The postings of all rows, in which each chunk has a place: an index into the arrays of scores and lengths."""
 
     def __init__(self, rows: Sequence[tuple[str, DocumentKey, int, bytes]]) -> None:
-        terms, keys, builds, data = zip(*_of_newest_builds(rows), strict=True)
-        numbers: dict[str, int] = {term: i for i, term in enumerate(dict.fromkeys(terms))}
-        term_of_row = np.fromiter(map(numbers.__getitem__, terms), np.int64, len(terms))
-        order = np.argsort(term_of_row, kind="stable")
-        document_numbers: dict[DocumentKey | int, int] = {}
-        document_of_row = np.fromiter(
-            (document_numbers.setdefault(key, len(document_numbers)) for key in _hashed_fast(keys)), np.int64, len(keys)
-        )
-        first_row = np.unique(document_of_row, return_index=True)[1].tolist()
-        self._documents = [keys[i] for i in first_row]
-        self._builds = [builds[i] for i in first_row]
-        postings = unpack([data[i] for i in order.tolist()])
-        self._document_of_place, self._chunk_of_place, self._place = _places(
-            document_of_row[order][postings.row], postings.chunk_index, len(first_row)
-        )
-        self._frequency = postings.frequency
-        self.size = len(self._chunk_of_place)
-        self.lengths = np.zeros(self.size)
+        terms, keys, builds, data = zip(*rows, strict=True)
+        term_of_row, distinct_terms = _numbered(terms)
+        document_of_row, documents = _numbered(_hashed_fast(keys))
+        newest_builds, newest = _newest_builds(np.array(builds, np.int64), document_of_row)
+        self._documents: list[Any] = documents
+        self._has_uuids: bool = isinstance(keys[0], UUID)
+        self._builds: Integers = newest_builds
+        # Rows by term, so that a term's postings are one slice.
+        order: Integers = newest[np.argsort(term_of_row[newest], kind="stable")]
+        postings = unpack([data[row] for row in order.tolist()])
+        self._seats: _Seats = _Seats(document_of_row[order][postings.row], postings.chunk_index, len(self._documents))
+        self._place: Integers = self._seats.of_postings
+        self._frequency: Floats = postings.frequency
+        self.size: int = self._seats.size
+        self.lengths: Floats = np.zeros(self.size, np.float32)
         self.lengths[self._place] = postings.length
-        ends = np.cumsum(np.bincount(term_of_row[order][postings.row], minlength=len(numbers))).tolist()
+        self._largest: Floats = np.zeros(self.size, np.float32)
+        counts = np.bincount(term_of_row[order], weights=postings.counts, minlength=len(distinct_terms))
+        ends: list[int] = np.cumsum(counts.astype(np.int64)).tolist()
         self._postings_of = {
-            term: slice(start, end) for term, start, end in zip(numbers, [0, *ends], ends, strict=False)
+            term: slice(start, end) for term, start, end in zip(distinct_terms, [0, *ends[:-1]], ends, strict=True)
         }
-        self._largest = np.zeros(self.size)
 
     def places(self, term: str) -> Integers:
         """Places of the chunks that have the term."""
@@ -157,57 +160,73 @@ class _Table(Generic[DocumentKey]):
         return united, frequencies
 
     def best(
-        self, scores: Floats, top_k: int, allowed: Container[DocumentKey] | None
+        self, scores: Floats, top_k: int, allowed: Collection[DocumentKey] | None
     ) -> list[LexicalHit[DocumentKey]]:
         """The best chunks of allowed documents, ties by (document, chunk_index)."""
-        if allowed is not None:
-            may = np.fromiter((document in allowed for document in self._documents), np.bool_, len(self._documents))
-            scores = np.where(may[self._document_of_place], scores, 0)
         places = np.flatnonzero(scores)
+        if allowed is not None:
+            kept = set(_hashed_fast(tuple(allowed)))
+            may = np.fromiter((document in kept for document in self._documents), np.bool_, len(self._documents))
+            places = places[may[self._seats.located(places)[0]]]
         if len(places) > top_k:
             least = np.partition(scores[places], -top_k)[-top_k]
             places = places[scores[places] >= least]
-        hits = [
-            LexicalHit(self._documents[document], chunk_index, value, self._builds[document])
-            for document, chunk_index, value in zip(
-                self._document_of_place[places].tolist(),
-                self._chunk_of_place[places].tolist(),
-                scores[places].tolist(),
-                strict=True,
-            )
+        documents, chunks = self._seats.located(places)
+        found = zip(
+            (-scores[places]).tolist(),
+            [self._documents[document] for document in documents.tolist()],
+            chunks.tolist(),
+            self._builds[documents].tolist(),
+            strict=True,
+        )
+        return [
+            LexicalHit(cast(DocumentKey, UUID(int=key) if self._has_uuids else key), chunk_index, -value, build)
+            for value, key, chunk_index, build in sorted(found)[:top_k]
         ]
-        return sorted(hits, key=lambda hit: (-hit.score, hit.document, hit.chunk_index))[:top_k]
+
+
+class _Seats:
+    """Places for chunks: one for each chunk number up to a document's highest, or, where few are used, for those.
+
+    `of_postings` (n_postings,): the place of each posting's chunk; `size`: how many places there are.
+    """
+
+    def __init__(self, documents: Integers, chunks: Integers, n_documents: int) -> None:
+        room = np.zeros(n_documents, np.int64)
+        np.maximum.at(room, documents, chunks + 1)
+        self._starts = np.cumsum(room) - room
+        self._used: Integers | None = None
+        self.size = int(room.sum())
+        self.of_postings = self._starts[documents] + chunks
+        if self.size > len(chunks) + _SPARE_PLACES:
+            self._used, self.of_postings = np.unique(self.of_postings, return_inverse=True)
+            self.size = len(self._used)
+
+    def located(self, places: Integers) -> tuple[Integers, Integers]:
+        """Which (document number, chunk index) sits at each place."""
+        seats = places if self._used is None else self._used[places]
+        documents = np.searchsorted(self._starts, seats, side="right") - 1
+        return documents, seats - self._starts[documents]
 
 
 def _idf(df: int, n_chunks: int) -> float:
     return math.log1p((max(n_chunks, df) - df + 0.5) / (df + 0.5))
 
 
-def _of_newest_builds(
-    rows: Sequence[tuple[str, DocumentKey, int, bytes]],
-) -> Sequence[tuple[str, DocumentKey, int, bytes]]:
-    """Rows of each document's largest build: rows fetched in two statements may straddle a go-live."""
-    newest = {row[1]: row[2] for row in rows}
-    if len({(row[1], row[2]) for row in rows}) == len(newest):
-        return rows
-    for _, document, build, _ in rows:
-        newest[document] = max(newest[document], build)
-    return [row for row in rows if row[2] == newest[row[1]]]
+def _numbered(values: Iterable[Key]) -> tuple[Integers, list[Key]]:
+    """Number values by first appearance: the number of each, and the distinct values in the order of their numbers."""
+    numbers: defaultdict[Key, int] = defaultdict()
+    numbers.default_factory = numbers.__len__
+    return np.array(list(map(numbers.__getitem__, values)), np.int64), list(numbers)
 
 
-def _hashed_fast(keys: Sequence[DocumentKey]) -> Iterable[DocumentKey | int]:
-    """Equal where the keys are; a UUID hashes and compares in Python, its number in C."""
-    return (key.int if isinstance(key, UUID) else key for key in keys)
+def _hashed_fast(keys: Sequence[DocumentKey]) -> Sequence[Any]:
+    """Equal and ordered as the keys are; a UUID hashes and compares in Python, its number in C."""
+    return list(map(attrgetter("int"), keys)) if keys and isinstance(keys[0], UUID) else keys
 
 
-def _places(documents: Integers, chunks: Integers, n_documents: int) -> tuple[Integers, Integers, Integers]:
-    """Give each (document, chunk) a place: (document of each place, chunk of each place, place of each posting)."""
-    highest = np.full(n_documents, -1, np.int64)
-    np.maximum.at(highest, documents, chunks)
-    room = highest + 1
-    if room.sum() <= len(chunks) + _SPARE_PLACES:
-        starts = np.cumsum(room) - room
-        document_of_place = np.repeat(np.arange(n_documents), room)
-        return document_of_place, np.arange(len(document_of_place)) - starts[document_of_place], starts[documents] + chunks
-    keys, place = np.unique((documents << 32) | chunks, return_inverse=True)
-    return keys >> 32, keys & 0xFFFFFFFF, place
+def _newest_builds(builds: Integers, document_of_row: Integers) -> tuple[Integers, Integers]:
+    """Each document's largest build, and the rows of it: rows fetched in two statements may straddle a go-live."""
+    newest = np.zeros(int(document_of_row.max()) + 1, np.int64)
+    np.maximum.at(newest, document_of_row, builds)
+    return newest, np.flatnonzero(builds == newest[document_of_row])
