@@ -1,1 +1,1 @@
-"""Documents: uploads, rows, status, spans and the lexical index."""
+"""Documents: uploads, document rows, status, spans and the lexical index."""
