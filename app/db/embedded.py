@@ -84,6 +84,8 @@ class EmbeddedServer:
         self._check_version()
         self._adopted = self._find_running() is not None
         if not self._adopted:
+            if self._child is not None:
+                self._child.wait(_ORPHANS_S)  # it is dead; the number of a zombie still counts as taken
             self._clear_after_crash()
             self._write_settings()
             self._spawn()
@@ -268,8 +270,6 @@ class EmbeddedServer:
         left_behind = [self.directory / "postmaster.pid", self._socket_dir / f"{_SOCKET_NAME}.lock"]
         if not any(path.exists() for path in left_behind):
             return
-        if self._child is not None:
-            self._child.poll()  # reaps it: the number of a zombie still counts as taken
         deadline = time.monotonic() + _ORPHANS_S
         while any(self._works_here(pid) for pid in psutil.pids()):
             if time.monotonic() > deadline:
