@@ -110,4 +110,3 @@ def _said(work: Coroutine[Any, Any, None]) -> int:
     except KeyboardInterrupt:
         return 130
     return 0
-

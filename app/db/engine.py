@@ -65,6 +65,12 @@ class Database:
             await self._enter(session, reach, timeout_s)
             yield session
 
+    @asynccontextmanager
+    async def unscoped(self) -> AsyncIterator[AsyncSession]:
+        """One transaction that sees no tenant's row: for the named functions that cross Works."""
+        async with self.transaction(Reach()) as session:
+            yield session
+
     async def _enter(self, session: AsyncSession, reach: Reach, timeout_s: float | None = None) -> None:
         session.info["reach"] = reach
         timeout_ms = int((timeout_s or self.statement_timeout_s) * 1000)

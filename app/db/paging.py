@@ -16,6 +16,8 @@ from app.errors import FieldFault, Invalid
 KeyPart = datetime | UUID | int | str
 Key = tuple[KeyPart, ...]
 Item = TypeVar("Item")
+Part = TypeVar("Part", UUID, int, str)
+FIRST_ID = UUID(int=0)  # before every id of ours
 
 LOCATION = ("query", "cursor")
 _MAX_CURSOR_CHARACTERS = 4096
@@ -58,6 +60,16 @@ class Cursor:
             return cls(tuple(_unpack(part, kind) for part, kind in zip(parts, kinds, strict=True)))
         except (binascii.Error, ValueError, RecursionError) as exc:
             raise CursorMalformed from exc
+
+
+def after_key(text: str | None, kind: type[Part], default: Part) -> Part:
+    """The only part of a cursor's key, or `default` without a cursor. Raises: CursorMalformed."""
+    if text is None:
+        return default
+    part = Cursor.decode(text, (kind,)).key[0]
+    if not isinstance(part, kind):
+        raise CursorMalformed
+    return part
 
 
 def paginate(items: Sequence[Item], limit: int, key: Callable[[Item], Key]) -> tuple[list[Item], str | None]:

@@ -2,10 +2,14 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from app.errors import FieldFault, Invalid
+
+if TYPE_CHECKING:
+    from python_multipart.multipart import MultipartCallbacks
 
 MAX_FIELD_BYTES = 128 * 1024
 MAX_PARTS = 20
@@ -83,7 +87,7 @@ class _Collector:
         self._headers: dict[bytes, bytes] = {}
         self._parts = 0
 
-    def callbacks(self) -> dict[str, object]:
+    def callbacks(self) -> "MultipartCallbacks":
         return {
             "on_part_begin": self._begin,
             "on_header_field": self._header_field,

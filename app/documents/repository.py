@@ -25,7 +25,7 @@ class DocumentFilter:
     sha256: bytes | None = None
 
 
-def _visible_documents(scope: WorkScope) -> Select[tuple[Document]]:
+def _visible_documents(scope: WorkScope) -> Select[Document]:
     return (
         select(Document)
         .join(KnowledgeBase, KnowledgeBase.id == Document.kb_id)

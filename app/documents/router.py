@@ -12,7 +12,7 @@ from starlette.responses import StreamingResponse
 
 from app.activity.models import DeletionReceipt
 from app.db.engine import Database, Reach
-from app.db.paging import Cursor, paginate
+from app.db.paging import FIRST_ID, after_key, paginate
 from app.documents import schemas, service
 from app.documents.errors import DocumentNotFound
 from app.documents.repository import DocumentFilter
@@ -63,7 +63,7 @@ async def list_documents(
         external_id=query.external_id,
         sha256=bytes.fromhex(query.sha256) if query.sha256 else None,
     )
-    after = Cursor.decode(query.cursor, UUID)[0] if query.cursor else None
+    after = after_key(query.cursor, UUID, FIRST_ID)
     rows = await service.list_page(
         session, caller, access, knowledge_base_id, wanted, after=after, limit=query.limit + 1
     )
@@ -140,7 +140,7 @@ async def list_chunks(
 ) -> schemas.ChunkList:
     """List the chunks of the live build in the order of the text."""
     _, document = await service.enter(session, caller, access, document_id)
-    after = Cursor.decode(query.cursor, int)[0] if query.cursor else -1
+    after = after_key(query.cursor, int, -1)
     spans = await service.list_chunks(session, document, after=after, limit=query.limit + 1)
     items, next_cursor = paginate(spans, query.limit, lambda span: (span.chunk_index,))
     return schemas.ChunkList(

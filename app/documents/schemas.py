@@ -153,8 +153,8 @@ def document_answer(row: Document) -> DocumentAnswer:
         sha256=row.sha256.hex(),
         revision=row.revision,
         live_revision=row.live_revision,
-        status=row.status,  # type: ignore[arg-type]
-        stage=row.stage,  # type: ignore[arg-type]
+        status=row.status,
+        stage=row.stage,
         terminal=row.status in ("ready", "failed"),
         searchable=row.live_build is not None,
         attempt=row.attempts,

@@ -1,6 +1,7 @@
 """The one place where an error becomes an HTTP answer: `application/problem+json`."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -63,7 +64,7 @@ def status_of(error: AppError) -> int:
     return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
 
 
-def answer(scope: dict[str, Any], error: AppError) -> Response:
+def answer(scope: Mapping[str, Any], error: AppError) -> Response:
     """The problem document of an error. Texts of internal errors are never shown."""
     status = status_of(error)
     detail = error.message if status != 500 else "Something went wrong; quote the request id when you report it."
@@ -114,7 +115,7 @@ def _message(error: dict[str, Any]) -> str:
 
 
 def _problem(
-    scope: dict[str, Any],
+    scope: Mapping[str, Any],
     status: int,
     code: str,
     detail: str | None,

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import structlog
@@ -26,7 +26,10 @@ class RequestContextMiddleware:
         self._app = app
 
     async def __call__(
-        self, scope: dict[str, Any], receive: Callable[..., Awaitable[Any]], send: Callable[..., Awaitable[None]]
+        self,
+        scope: MutableMapping[str, Any],
+        receive: Callable[..., Awaitable[Any]],
+        send: Callable[..., Awaitable[None]],
     ) -> None:
         """Wrap one request."""
         if scope["type"] != "http":
@@ -38,7 +41,7 @@ class RequestContextMiddleware:
         started = time.perf_counter()
         status = 0
 
-        async def stamped(message: dict[str, Any]) -> None:
+        async def stamped(message: MutableMapping[str, Any]) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]

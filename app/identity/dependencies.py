@@ -51,7 +51,7 @@ def routes_without_rule(app: FastAPI, public_paths: Iterable[str]) -> list[str]:
     """Routes that declare no rule and are not public; an application with any refuses to be built."""
     public = set(public_paths)
     return [
-        f"{sorted(route.methods)} {route.path}"
+        f"{sorted(route.methods or ())} {route.path}"
         for route in all_routes(app)
         if route.path not in public and not any(isinstance(d.dependency, Rule) for d in route.dependencies)
     ]

@@ -1,12 +1,12 @@
 """Authentication before anything is read: a pure ASGI middleware, token → `Caller` in the scope."""
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 
 from app.errors import AppError, TooLarge, Unauthenticated
 from app.identity.contract import Authenticator
 
-Message = dict[str, Any]
+Message = MutableMapping[str, Any]
 ASGI = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
 Answer = Callable[[Message, AppError], ASGI]
 

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from app.chunking.contract import ChunkSettings
 from app.db.base import new_id
 from app.db.engine import Database, Reach, widen
-from app.indexing.choosing import Chooser, Choice
+from app.indexing.choosing import Choice, Chooser
 from app.indexing.going_live import find_active
 from app.indexing.models import IndexGeneration
 from app.indexing.writes import lock_work
@@ -79,9 +79,7 @@ async def work_facts(session: AsyncSession, work_id: UUID) -> WorkFacts:
 
 
 async def _add(session: AsyncSession, work_id: UUID, choice: Choice) -> IndexGeneration:
-    newest = await session.scalar(
-        select(func.max(IndexGeneration.number)).where(IndexGeneration.work_id == work_id)
-    )
+    newest = await session.scalar(select(func.max(IndexGeneration.number)).where(IndexGeneration.work_id == work_id))
     now = datetime.now(UTC)
     made = IndexGeneration(
         id=new_id(),

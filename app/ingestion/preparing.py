@@ -11,7 +11,9 @@ from app.chunking.markdown import outline_markdown
 from app.chunking.plain import outline_plain
 from app.chunking.service import chunk, chunking_fingerprint
 from app.documents.attempts import Attempt
-from app.documents.lexical import ANALYZER_FINGERPRINT, analyze_document, detect_language, pack
+from app.documents.lexical.analysis import ANALYZER_FINGERPRINT, analyze_document
+from app.documents.lexical.language import detect_language
+from app.documents.lexical.postings import pack
 from app.extraction.contract import Extracted, Extractor, NoText
 from app.storage.contract import BlobStore
 

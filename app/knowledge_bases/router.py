@@ -7,7 +7,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app.db.paging import Cursor, paginate
+from app.db.paging import FIRST_ID, after_key, paginate
 from app.http.session import SessionDep
 from app.http.shapes import CleanText, Shape
 from app.identity.dependencies import AccessDep, CallerDep, needs
@@ -52,7 +52,7 @@ async def list_knowledge_bases(
     query: Annotated[ListQuery, Query()],
 ) -> schemas.KnowledgeBaseList:
     """List the knowledge bases that the caller may open, oldest first."""
-    after = Cursor.decode(query.cursor, UUID)[0] if query.cursor else None
+    after = after_key(query.cursor, UUID, FIRST_ID)
     rows = await service.list_page(
         session, caller, access, work_id=query.work_id, name=query.name, after=after, limit=query.limit + 1
     )

@@ -9,7 +9,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.db.driver import driver_connection
 from app.db.engine import Database, Reach
-from app.documents.lexical import QueryTerms, analyze_query, count_postings, phrase_matches, plan_terms, score
+from app.documents.lexical.postings import count_postings
+from app.documents.lexical.queries import QueryTerms, analyze_query, phrase_matches
+from app.documents.lexical.scoring import plan_terms, score
 from app.search.fusion import Ref, Scored
 from app.search.scoping import Allowed
 
@@ -83,7 +85,7 @@ async def _fetch(
 async def _rows(session: AsyncSession, statement: str, facts: dict[str, Any]) -> list[tuple[str, UUID, int, bytes]]:
     connection = await driver_connection(session)
     async with connection.cursor(binary=True) as cursor:
-        await cursor.execute(statement, facts)  # type: ignore[arg-type]
+        await cursor.execute(statement, facts)
         return [(row[0], row[1], row[2], row[3]) for row in await cursor.fetchall()]
 
 

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query
 
-from app.db.paging import Cursor, paginate
+from app.db.paging import FIRST_ID, after_key, paginate
 from app.http.session import SessionDep
 from app.identity.dependencies import CallerDep, needs
 from app.tenancy import schemas, service
@@ -80,7 +80,7 @@ async def list_works(
     session: SessionDep, caller: CallerDep, limit: Limit = 50, cursor: CursorText = None
 ) -> schemas.WorkList:
     """List the Works that the caller may enter."""
-    after = Cursor.decode(cursor, UUID)[0] if cursor else None
+    after = after_key(cursor, UUID, FIRST_ID)
     works = await service.list_works(session, caller, after=after, limit=limit + 1)
     items, next_cursor = paginate(works, limit, lambda work: (work.id,))
     return schemas.WorkList(items=[_work(w) for w in items], next_cursor=next_cursor)
@@ -108,7 +108,7 @@ async def list_api_keys(
     session: SessionDep, caller: CallerDep, limit: Limit = 50, cursor: CursorText = None
 ) -> schemas.ApiKeyList:
     """List the caller's API keys; administrators see the organization's."""
-    after = Cursor.decode(cursor, UUID)[0] if cursor else None
+    after = after_key(cursor, UUID, FIRST_ID)
     rows = await service.list_api_keys(session, caller, after=after, limit=limit + 1)
     items, next_cursor = paginate(rows, limit, lambda row: (row.id,))
     return schemas.ApiKeyList(items=[_api_key(r) for r in items], next_cursor=next_cursor)
