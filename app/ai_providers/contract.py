@@ -50,11 +50,15 @@ class EmbeddingModel:
     fusion_weight: float = 0.6
     calibration: float | None = None
     other_dimensions: bool = False  # the model can be asked for fewer dimensions than its own
+    query_input_type: str = ""
+    document_input_type: str = ""
 
     def fingerprint(self, provider_id: str, dimensions: int) -> str:
-        """Identity of the vector space: provider, model, dimensions, prefixes. 16 hex digits."""
-        facts = "\x1f".join([provider_id, self.name, str(dimensions), self.query_prefix, self.document_prefix])
-        return hashlib.sha256(facts.encode()).hexdigest()[:16]
+        """Identity of the vector space: provider, model, dimensions, prefixes or input types. 16 hex digits."""
+        facts = [provider_id, self.name, str(dimensions), self.query_prefix, self.document_prefix]
+        if self.query_input_type or self.document_input_type:
+            facts += [self.query_input_type, self.document_input_type]
+        return hashlib.sha256("\x1f".join(facts).encode()).hexdigest()[:16]
 
 
 @runtime_checkable

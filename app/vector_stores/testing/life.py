@@ -132,7 +132,7 @@ class LifeContract(ContractBase):
 
         await store.upsert_chunks(work, document, space, 1, chunks_of(random_vectors(6)))
 
-        assert (await scanned(store, work, space))[document, 2] == 4
+        assert (await scanned(store, work, space)).get((document, 2)) == 4
 
     async def test_delete_build_removes_that_build_and_nothing_else(self, store: VectorStore) -> None:
         work, document, other, space = uuid4(), uuid4(), uuid4(), a_space()
