@@ -594,6 +594,13 @@ def _create_tables() -> None:
     op.create_index("ix_kb_documents_kb_id_sha256", "kb_documents", ["kb_id", "sha256"], unique=False)
     op.create_index("ix_kb_documents_kb_id_status", "kb_documents", ["kb_id", "status"], unique=False)
     op.create_index(
+        "ix_kb_documents_language",
+        "kb_documents",
+        ["work_id", "language"],
+        unique=False,
+        postgresql_where=sa.text("live_build is not null"),
+    )
+    op.create_index(
         "ix_kb_documents_waiting",
         "kb_documents",
         ["work_id"],
@@ -797,6 +804,9 @@ def _drop_tables() -> None:
         "ix_kb_documents_waiting",
         table_name="kb_documents",
         postgresql_where=sa.text("status in ('queued', 'processing')"),
+    )
+    op.drop_index(
+        "ix_kb_documents_language", table_name="kb_documents", postgresql_where=sa.text("live_build is not null")
     )
     op.drop_index("ix_kb_documents_kb_id_status", table_name="kb_documents")
     op.drop_index("ix_kb_documents_kb_id_sha256", table_name="kb_documents")
