@@ -1,0 +1,164 @@
+"""Running jobs: one worker per kind of queue, a heartbeat, and the recovery of jobs whose worker died."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import procrastinate
+import psycopg
+from procrastinate import exceptions
+from procrastinate.jobs import DeleteJobCondition, Job, Status
+from procrastinate.utils import utcnow
+
+from app.db.engine import Database, driver_url
+from app.errors import AppError
+from app.jobs.queue import FORGET, INGEST, JobRetry, enqueue
+from app.logs import get_logger
+
+log = get_logger()
+Task = Callable[..., Awaitable[None]]
+RECONNECT_S = 2.0
+CRASH_DELAY_S = 10.0
+STOP_S = 8.0
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How many jobs run at once, and how soon a dead worker is noticed (seconds)."""
+
+    concurrency: int
+    heartbeat_s: float
+    stalled_s: float
+
+
+class JobRunner:
+    """Runs the tasks of a process until it is told to stop. `dsn` must allow LISTEN (no transaction pooler)."""
+
+    def __init__(self, dsn: str, database: Database, tasks: Mapping[str, Task], pace: Pace) -> None:
+        self._database = database
+        self._pace = pace
+        # A pool of two for statements, besides one listening connection per worker.
+        connector = procrastinate.PsycopgConnector(
+            conninfo=driver_url(dsn), min_size=1, max_size=4, kwargs={"prepare_threshold": None}
+        )
+        self._app = procrastinate.App(connector=connector)
+        for name, task in tasks.items():
+            self._app.task(name=name, pass_context=True)(self._wrapped(task))
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set; a database that goes away is waited for."""
+        while not stop.is_set():
+            try:
+                async with self._app.open_async():
+                    await self._work(stop)
+            except (exceptions.ConnectorException, psycopg.OperationalError, OSError) as error:
+                log.warning("jobs.database_away", error=type(error).__name__)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), RECONNECT_S)
+
+    async def _work(self, stop: asyncio.Event) -> None:
+        workers = [
+            asyncio.create_task(self._worker([INGEST], self._pace.concurrency)),
+            asyncio.create_task(self._worker([FORGET], 2)),
+        ]
+        recovery = asyncio.create_task(self._recover_for_ever())
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait([*workers, recovery, stopping], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (recovery, stopping, *workers):
+                task.cancel()
+            ended = await asyncio.gather(*workers, recovery, return_exceptions=True)
+        for outcome in ended:
+            if isinstance(outcome, Exception):
+                raise outcome
+
+    async def _worker(self, queues: list[str], concurrency: int) -> None:
+        await self._app.run_worker_async(
+            queues=queues,
+            name="-".join(queues),
+            concurrency=concurrency,
+            delete_jobs=DeleteJobCondition.ALWAYS,
+            install_signal_handlers=False,
+            shutdown_graceful_timeout=STOP_S,
+            update_heartbeat_interval=self._pace.heartbeat_s,
+            stalled_worker_timeout=self._pace.stalled_s,
+            fetch_job_polling_interval=5.0,
+        )
+
+    def _wrapped(self, task: Task) -> Callable[..., Awaitable[None]]:
+        """A job ends by succeeding, or by putting its successor into the queue first.
+
+        The successor waits behind the same lock until this one is finished, so a retry never collides with a newer
+        job of the same queueing lock: one of the two is refused, and the other does the work.
+        """
+
+        async def run(context: procrastinate.JobContext, **args: str) -> None:
+            job = context.job
+            try:
+                await task(**args)
+            except JobRetry as again:
+                await self._succeed_by(job, again.delay_s)
+            except asyncio.CancelledError:
+                await asyncio.shield(self._succeed_by(job, 0))
+                raise
+            except AppError as error:
+                log.warning("job.failed", task=job.task_name, code=error.code)
+                await self._succeed_by(job, error.retry_after_s or CRASH_DELAY_S)
+            except Exception:
+                log.exception("job.crashed", task=job.task_name)
+                await self._succeed_by(job, CRASH_DELAY_S)
+
+        return run
+
+    async def _succeed_by(self, job: Job, delay_s: float) -> None:
+        async with self._database.unscoped() as session:
+            await enqueue(
+                session,
+                job.task_name,
+                args={key: str(value) for key, value in job.task_kwargs.items()},
+                lock=job.lock or "",
+                queueing_lock=job.queueing_lock or "",
+                queue=job.queue,
+                priority=job.priority,
+                delay_s=delay_s,
+            )
+
+    async def _recover_for_ever(self) -> None:
+        while True:
+            await self.recover_stalled()
+            await asyncio.sleep(self._pace.heartbeat_s)
+
+    async def recover_stalled(self) -> int:
+        """Put jobs of dead workers back into the queue; how many."""
+        stalled = await self._app.job_manager.get_stalled_jobs(seconds_since_heartbeat=self._pace.stalled_s)
+        number = 0
+        for job in stalled:
+            if job.id is not None and await _put_back(self._app, job.id):
+                number += 1
+        if number:
+            log.warning("jobs.recovered", jobs=number)
+        return number
+
+
+async def reclaim_all(dsn: str) -> int:
+    """Put every running job back: for a process that owns the database alone and has just started."""
+    connector = procrastinate.PsycopgConnector(conninfo=driver_url(dsn), min_size=1, max_size=1)
+    app = procrastinate.App(connector=connector)
+    async with app.open_async():
+        running = await app.job_manager.list_jobs_async(status=Status.DOING.value)
+        return sum([await _put_back(app, job.id) for job in running if job.id is not None])
+
+
+async def _put_back(app: Any, job_id: int) -> bool:
+    """Retry a job; when a newer one of the same queueing lock waits, that one does the work and this one ends."""
+    try:
+        await app.job_manager.retry_job_by_id_async(job_id=job_id, retry_at=utcnow())
+    except exceptions.UniqueViolation:
+        await app.job_manager.finish_job_by_id_async(job_id=job_id, status=Status.SUCCEEDED, delete_job=True)
+    except exceptions.ConnectorException as error:  # another worker was faster
+        log.info("jobs.not_put_back", error=type(error).__name__)
+        return False
+    return True
