@@ -69,7 +69,7 @@ def batches(costs: Sequence[int], *, max_inputs: int, max_tokens: int) -> list[r
     return found
 
 
-def unit_vector(values: object, *, width: int | None) -> array[float]:
+def unit_vector(values: object, *, width: int | None) -> "array[float]":
     """`values` as `array("f")` of length 1 in the L2 norm; `width` None accepts any width.
 
     Raises: BadEmbedding for another width, a value that is no finite number, or a vector of zeros.
@@ -90,7 +90,7 @@ def unit_vector(values: object, *, width: int | None) -> array[float]:
     return array("f", (row / np.linalg.norm(row)).astype(np.float32).tobytes())
 
 
-def weighted_mean(vectors: Sequence[Vector], weights: Sequence[float]) -> array[float]:
+def weighted_mean(vectors: Sequence[Vector], weights: Sequence[float]) -> "array[float]":
     """The L2-normalised mean of unit vectors of one width, each counting as much as its weight (> 0).
 
     Raises: BadEmbedding when the vectors cancel each other out.

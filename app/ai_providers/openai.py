@@ -29,6 +29,7 @@ SMALLEST_WINDOW_TOKENS = 8  # a service that finds even this too large is not re
 LARGE_ANSWER_BYTES = 256 * 1024
 HEADERS_OF_OURS = frozenset(
     {"host", "accept", "accept-encoding", "connection", "content-type", "content-length", "user-agent"}
+    | {"x-stainless-raw-response"}  # by which the SDK itself knows, when the answer comes, that we want it raw
 )
 
 Leaf = tuple[Vector, int]  # a window's vector and its weight

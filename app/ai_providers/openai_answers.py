@@ -41,7 +41,7 @@ class TooLargeForProvider(ProviderRefused):
     code = "provider_input_too_large"
 
 
-def read_vectors(body: bytes, *, inputs: int, width: int | None) -> list[array[float]]:
+def read_vectors(body: bytes, *, inputs: int, width: int | None) -> "list[array[float]]":
     """The vectors of an embedding answer, ordered by its `index` fields: unit length, `array("f")`.
 
     Vectors may be lists of numbers or base64 of little-endian float32 (some servers send that whatever was asked).
