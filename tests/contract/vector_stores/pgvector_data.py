@@ -6,11 +6,17 @@ from uuid import UUID, uuid4
 import numpy as np
 
 from app.vector_stores.contract import Space, VectorStore
+from app.vector_stores.pgvector import schema
 from app.vector_stores.testing.base import chunks_of
-from tests.postgres import as_owner
+from tests.postgres import as_owner, fresh_database
 
 DIMS = 32
 SPACE = Space(1, "model", DIMS)
+
+
+def pgvector_database() -> str:
+    """A clone of a database that the plugin's migrations have built."""
+    return fresh_database("pgvector", build=schema.upgrade)
 
 
 def clustered(count: int, *, seed: int = 1) -> Any:

@@ -13,8 +13,16 @@ from app.vector_stores.pgvector import PgvectorSettings, PgvectorStore, statemen
 from app.vector_stores.pgvector.catalogue import SpaceRow, find_space
 from app.vector_stores.pgvector.connections import Connections, Knobs
 from app.vector_stores.pgvector.searching import Question, index_knobs
-from tests.contract.conftest import pgvector_database
-from tests.contract.vector_stores.pgvector_data import DIMS, SPACE, ann_indexes, clustered, do, fill, look
+from tests.contract.vector_stores.pgvector_data import (
+    DIMS,
+    SPACE,
+    ann_indexes,
+    clustered,
+    do,
+    fill,
+    look,
+    pgvector_database,
+)
 
 ROWS = 4_000
 SETTINGS = PgvectorSettings(hnsw_threshold_rows=50)  # 600 rows of this width
