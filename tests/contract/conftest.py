@@ -2,8 +2,7 @@
 
 import pytest
 
-from app.vector_stores.pgvector import schema
-from tests.postgres import fresh_database
+from tests.contract.vector_stores.pgvector_data import pgvector_database
 
 
 @pytest.fixture(scope="session")
@@ -16,8 +15,3 @@ def pgvector_dsn() -> str:
 def own_pgvector_dsn() -> str:
     """The same, for one test alone."""
     return pgvector_database()
-
-
-def pgvector_database() -> str:
-    """A clone of a database that the plugin's migrations have built."""
-    return fresh_database("pgvector", build=schema.upgrade)

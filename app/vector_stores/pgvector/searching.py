@@ -90,7 +90,7 @@ class Searcher:
         if await self._is_for_the_index(row, question, eligible):
             sql = statements.index_query(row.space_no, question.space.dims, question.where)
             wanted = question.top_k + MARGIN
-            hits = await self._fetch(sql, question, wanted, self._index_knobs(row, wanted))
+            hits = await self._fetch(sql, question, wanted, index_knobs(self._settings, row, wanted))
             if _is_enough(hits, question.top_k, eligible):
                 return hits[: question.top_k]
         sql = statements.exact_query(row.space_no, question.where)
@@ -103,14 +103,6 @@ class Searcher:
         if eligible is None and question.is_restricted:
             eligible = await self._count_up_to(limit + 1, row, question)
         return (row.row_count if eligible is None else eligible) > limit
-
-    def _index_knobs(self, row: SpaceRow, wanted: int) -> Knobs:
-        if row.index_kind == "ivfflat":
-            lists = ivfflat_lists(row.index_rows or 0)
-            probes = min(lists, max(10, lists // 5))
-            return Knobs(statements.USE_INDEX + statements.IVFFLAT_KNOBS, (("probes", str(probes)),))
-        ef_search = min(MOST_EF_SEARCH, max(self._settings.ef_search, 4 * wanted))
-        return Knobs(statements.USE_INDEX + statements.HNSW_KNOBS, (("ef_search", str(ef_search)),))
 
     async def _fetch(self, sql: str, question: Question, wanted: int, knobs: Knobs) -> list[QueryHit]:
         values = {**question.values(), "top_k": wanted}
@@ -142,6 +134,16 @@ class Searcher:
             return int(found[0]) if found else 0
 
         return await self._connections.run(question.work_id, read, timeout_s=self._settings.search_timeout_s)
+
+
+def index_knobs(settings: PgvectorSettings, row: SpaceRow, wanted: int) -> Knobs:
+    """What a transaction sets for a walk of the space's own index that is to find `wanted` rows."""
+    if row.index_kind == "ivfflat":
+        lists = ivfflat_lists(row.index_rows or 0)
+        probes = min(lists, max(10, lists // 5))
+        return Knobs(statements.USE_INDEX + statements.IVFFLAT_KNOBS, (("probes", str(probes)),))
+    ef_search = min(MOST_EF_SEARCH, max(settings.ef_search, 4 * wanted))
+    return Knobs(statements.USE_INDEX + statements.HNSW_KNOBS, (("ef_search", str(ef_search)),))
 
 
 def ivfflat_lists(rows: int) -> int:

@@ -19,7 +19,7 @@ class PgvectorSettings(BaseModel):
     and not the field itself says where the data is.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     dsn: SecretStr | None = Field(default=None, json_schema_extra={"operator_only": True})
     pool_size: int = Field(default=8, ge=1, le=200)

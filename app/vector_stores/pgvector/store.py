@@ -195,9 +195,12 @@ class PgvectorStore(BaseVectorStore):
         if not chunks:
             return []
         halfvec_oid = (await self._connections.facts()).halfvec_oid
-        if vectors.size <= INLINE_FLOATS:
-            return pack_batches(chunks, vectors, halfvec_oid)
-        return await asyncio.to_thread(pack_batches, chunks, vectors, halfvec_oid)
+        try:
+            if vectors.size <= INLINE_FLOATS:
+                return pack_batches(chunks, vectors, halfvec_oid)
+            return await asyncio.to_thread(pack_batches, chunks, vectors, halfvec_oid)
+        except OverflowError as exc:
+            raise VectorStoreRefused("a chunk's index is larger than an int4") from exc
 
     async def _delete(self, sql: LiteralString, work_id: UUID, space: Space, **values: object) -> None:
         bound = {"work_id": work_id, "space_key": statements.space_key(space), **values}
