@@ -100,8 +100,7 @@ def _fill(app: FastAPI, settings: Settings, assembly: Assembly) -> None:
     state.document_counter = assembly.document_counter
     state.storage = assembly.storage
     state.registry = assembly.registry
-    state.generations = assembly.generations
-    state.instances = assembly.instances
+    state.chooser = assembly.chooser
     state.uploader = Uploader(
         database=assembly.database,
         access=assembly.access,

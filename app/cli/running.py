@@ -89,7 +89,7 @@ def run_rotation(settings: Settings) -> int:
 
 def build_packaged_model(directory: Path | None, source: Path | None) -> int:
     """Build the packaged model."""
-    from app.ai_providers.packaged.building import build_model
+    from app.ai_providers.packaged import build_model
 
     target = directory or settings_or_exit().model_location
     try:

@@ -58,7 +58,9 @@ class Child:
     def start(self) -> None:
         """Start it in a session of its own: a Ctrl-C on the terminal is for the parent, who stops all in order."""
         self.started = time.monotonic()
-        self.process = subprocess.Popen(self.command, env=self.environment, start_new_session=True)
+        self.process = subprocess.Popen(  # noqa: S603 - our own program
+            self.command, env=self.environment, start_new_session=True
+        )
 
     def ended(self) -> int | None:
         """Its exit code, None while it runs."""
@@ -178,9 +180,11 @@ def _serve(settings: Settings, dsn: str, host: str, port: int, workers: int, sta
 
 
 def _ensure_model(settings: Settings) -> None:
-    from app.ai_providers.packaged.building import build_model, is_built
+    from app.ai_providers.packaged import ModelNotBuilt, build_model, open_model
 
-    if not is_built(settings.model_location):
+    try:
+        open_model(settings.model_location)
+    except ModelNotBuilt:
         console.print("Building the packaged embedding model (once, about half a minute) …")
         build_model(settings.model_location)
 

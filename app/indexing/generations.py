@@ -1,9 +1,6 @@
 """Which index a Work has: the active generation, and the first one, chosen by the selection chain."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy import func, select
@@ -11,22 +8,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.chunking.contract import ChunkSettings
 from app.db.base import new_id
-from app.db.engine import Database, Reach, widen
+from app.db.engine import Database, Reach
 from app.indexing.choosing import Choice, Chooser
+from app.indexing.facts import work_facts
 from app.indexing.going_live import find_active
 from app.indexing.models import IndexGeneration
 from app.indexing.writes import lock_work
-from app.tenancy.models import Organization, Work
-
-
-@dataclass(frozen=True)
-class WorkFacts:
-    """What the choice of an index depends on."""
-
-    work_id: UUID
-    organization_id: UUID
-    work_settings: Mapping[str, Any]
-    organization_settings: Mapping[str, Any]
 
 
 class Generations:
@@ -63,19 +50,6 @@ class Generations:
             size_tokens=merged.get("chunk_size_tokens", self._chunks.size_tokens),
             overlap_tokens=merged.get("chunk_overlap_tokens", self._chunks.overlap_tokens),
         )
-
-
-async def work_facts(session: AsyncSession, work_id: UUID) -> WorkFacts:
-    """Settings of a Work that the transaction has entered, and of its organization."""
-    work = await session.get_one(Work, work_id)
-    await widen(session, organizations=[work.organization_id])
-    organization = await session.get(Organization, work.organization_id)
-    return WorkFacts(
-        work_id=work_id,
-        organization_id=work.organization_id,
-        work_settings=work.settings,
-        organization_settings={} if organization is None else organization.settings,
-    )
 
 
 async def _add(session: AsyncSession, work_id: UUID, choice: Choice) -> IndexGeneration:

@@ -9,8 +9,8 @@ from app.errors import Misconfigured
 from app.indexing.models import IndexGeneration
 from app.vector_stores.contract import Space, VectorStore
 
-StoreOf = Callable[[UUID], Awaitable[VectorStore]]
-ProviderOf = Callable[[UUID], Awaitable[EmbeddingProvider]]
+StoreOf = Callable[[UUID, UUID], Awaitable[VectorStore]]  # (work, instance)
+ProviderOf = Callable[[UUID, UUID], Awaitable[EmbeddingProvider]]
 
 
 class ModelNotOffered(Misconfigured):
@@ -47,18 +47,18 @@ class Routing:
         """Where the generation's vectors are; None for a lexical one. Raises: Misconfigured, Unavailable."""
         if generation.store_instance_id is None:
             return None
-        store = await self._store_of(generation.store_instance_id)
+        store = await self._store_of(generation.work_id, generation.store_instance_id)
         return StorePlace(store, space_of(generation))
 
-    async def store_at(self, instance_id: UUID) -> VectorStore:
+    async def store_at(self, work_id: UUID, instance_id: UUID) -> VectorStore:
         """The store of an instance."""
-        return await self._store_of(instance_id)
+        return await self._store_of(work_id, instance_id)
 
     async def embedder(self, generation: IndexGeneration) -> Embedder | None:
         """Who embeds for the generation; None when its store does, or it is lexical."""
         if generation.provider_instance_id is None or generation.embedding_model is None:
             return None
-        provider = await self._provider_of(generation.provider_instance_id)
+        provider = await self._provider_of(generation.work_id, generation.provider_instance_id)
         model = provider.find_model(generation.embedding_model)
         dims = generation.dims or 0
         if model is None:

@@ -73,7 +73,7 @@ class Forgetting:
     async def _empty(self, work_id: UUID, document_id: UUID, place: _Place) -> int:
         """Delete and count; -1 when the store is away."""
         try:
-            store = await self.routing.store_at(place.instance_id)
+            store = await self.routing.store_at(work_id, place.instance_id)
             async with asyncio.timeout(self.store_call_timeout_s):
                 await store.delete_by_document(work_id, document_id, space_of(place.generation))
                 return await store.count(work_id, space_of(place.generation), document_id)

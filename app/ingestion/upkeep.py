@@ -125,7 +125,7 @@ class Upkeep:
             generation = await session.get(IndexGeneration, generation_id)
         if row is None or generation is None or row.instance_id is None:
             return
-        store = await self.routing.store_at(row.instance_id)
+        store = await self.routing.store_at(work_id, row.instance_id)
         async with asyncio.timeout(self.store_call_timeout_s):
             await store.prune_chunks(work_id, document_id, space_of(generation), row.build)
         async with self.database.transaction(Reach.of(work_id)) as session:

@@ -54,6 +54,11 @@ class PgvectorStore(BaseVectorStore):
         ),
     )
 
+    @classmethod
+    def location(cls, settings: PgvectorSettings) -> dict[str, str]:
+        """Where an instance with these settings is, without secrets."""
+        return settings.location()
+
     def __init__(
         self,
         settings: PgvectorSettings,

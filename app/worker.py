@@ -1,0 +1,95 @@
+"""The worker process: the tasks, their queue, and the upkeep between."""
+
+import asyncio
+import signal
+
+from app.ai_providers.packaged import PackagedTokenizer, build_model
+from app.assembly import Assembly, direct_url, open_assembly
+from app.errors import AppError
+from app.extraction.contract import Limits
+from app.extraction.sandbox import SandboxedExtractor
+from app.ingestion.forgetting import Forgetting
+from app.ingestion.pipeline import Pipeline, Timing
+from app.ingestion.tasks import tasks
+from app.ingestion.upkeep import Upkeep
+from app.jobs.running import JobRunner, Pace
+from app.logs import get_logger
+from app.settings import Settings
+
+log = get_logger()
+
+
+async def run(settings: Settings) -> None:
+    """Work until SIGTERM or SIGINT; running jobs are handed back to the queue."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    extractor = SandboxedExtractor(_limits(settings), processes=settings.worker_concurrency)
+    model = await asyncio.to_thread(build_model, settings.model_location)
+    try:
+        async with open_assembly(settings, role="worker") as assembly:
+            tokenizer = await asyncio.to_thread(PackagedTokenizer, model)
+            await work(assembly, extractor, tokenizer, stop)
+    finally:
+        await extractor.close()
+
+
+async def work(
+    assembly: Assembly, extractor: SandboxedExtractor, tokenizer: PackagedTokenizer, stop: asyncio.Event
+) -> None:
+    """Run jobs and upkeep until `stop` is set."""
+    settings = assembly.settings
+    pipeline = Pipeline(
+        database=assembly.database,
+        storage=assembly.storage,
+        extractor=extractor,
+        tokenizer=tokenizer,
+        routing=assembly.routing,
+        generations=assembly.generations,
+        timing=Timing(
+            lease_s=settings.index_write_lease_s,
+            store_call_timeout_s=settings.store_call_timeout_s,
+            retry_wait_s=settings.job_retry_wait_s,
+            max_attempts=settings.job_max_attempts,
+        ),
+    )
+    forgetting = Forgetting(
+        assembly.database, assembly.routing, settings.store_call_timeout_s, settings.job_retry_wait_s
+    )
+    upkeep = Upkeep(
+        database=assembly.database,
+        storage=assembly.storage,
+        routing=assembly.routing,
+        lease_s=settings.index_write_lease_s,
+        store_call_timeout_s=settings.store_call_timeout_s,
+        pending_upload_ttl_s=settings.pending_upload_ttl_s,
+        stranded_after_s=settings.job_stalled_s * 2,
+    )
+    pace = Pace(settings.worker_concurrency, settings.job_heartbeat_s, settings.job_stalled_s)
+    runner = JobRunner(direct_url(settings), assembly.database, tasks(pipeline, forgetting, upkeep), pace)
+    rounds = asyncio.create_task(_rounds(upkeep, settings.maintenance_interval_s))
+    log.info("worker.started", concurrency=settings.worker_concurrency)
+    try:
+        await runner.run(stop)
+    finally:
+        rounds.cancel()
+        log.info("worker.stopped")
+
+
+async def _rounds(upkeep: Upkeep, interval_s: float) -> None:
+    while True:
+        try:
+            await upkeep.run()
+        except AppError as error:
+            log.warning("upkeep.failed", code=error.code)
+        await asyncio.sleep(interval_s)
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(
+        timeout_s=settings.extraction_timeout_s,
+        memory_bytes=settings.extraction_memory_bytes,
+        max_characters=settings.extraction_max_characters,
+        max_inflated_bytes=settings.extraction_max_inflated_bytes,
+    )
