@@ -40,14 +40,14 @@ bench: $(STAMPS)/dev  ## run every benchmark, one after the other
 openapi: $(STAMPS)/dev  ## write openapi.json anew from the code
 	@$(BIN)/python scripts/write_openapi.py
 
-clients: $(STAMPS)/dev  ## generate the Python and TypeScript clients into clients/ and compile them
+clients: $(STAMPS)/dev  ## generate the Python and TypeScript clients into build/clients/ and compile them
 	@scripts/check_clients.sh
 
 lock: $(STAMPS)/dev  ## resolve the dependencies anew and write the lock files
 	@scripts/lock.sh
 
-clean:  ## remove .venv, caches and generated clients (never data/)
-	rm -rf .venv build dist *.egg-info clients/python clients/typescript
+clean:  ## remove .venv, caches and generated files (never data/)
+	rm -rf .venv build dist *.egg-info clients/node_modules
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -not -path './data/*' -prune -exec rm -rf {} +
 
