@@ -8,10 +8,10 @@ PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install serve test test-faults check format bench openapi clients lock clean
+.PHONY: help install serve test test-faults check format bench openapi clients container-steps lock clean
 
 help:  ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMPS)/dev  ## make .venv with everything that running and developing needs
 
@@ -38,16 +38,19 @@ bench: $(STAMPS)/dev  ## run every benchmark, one after the other
 	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
 
 openapi: $(STAMPS)/dev  ## write openapi.json anew from the code
-	@$(BIN)/python scripts/write_openapi.py
+	@$(BIN)/stackroom openapi > .venv/openapi.json && mv .venv/openapi.json openapi.json
 
-clients: $(STAMPS)/dev  ## generate the Python and TypeScript clients into clients/ and compile them
+clients: $(STAMPS)/dev  ## generate the Python and TypeScript clients into build/clients/ and compile them
 	@scripts/check_clients.sh
+
+container-steps: $(STAMPS)/venv  ## run the Dockerfile's steps in a clean directory, without a container engine
+	@$(BIN)/python scripts/container_steps.py
 
 lock: $(STAMPS)/dev  ## resolve the dependencies anew and write the lock files
 	@scripts/lock.sh
 
-clean:  ## remove .venv, caches and generated clients (never data/)
-	rm -rf .venv build dist *.egg-info clients/python clients/typescript
+clean:  ## remove .venv, caches and generated files (never data/)
+	rm -rf .venv build dist *.egg-info clients/node_modules
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -not -path './data/*' -prune -exec rm -rf {} +
 
