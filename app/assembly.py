@@ -23,6 +23,7 @@ from app.indexing.routing import Routing
 from app.jobs.running import reclaim_all
 from app.knowledge_bases.contract import DocumentCounter
 from app.logs import get_logger
+from app.plugins.embedding_choice import EmbeddingWish
 from app.plugins.instances import Instances
 from app.plugins.registry import Plugin, Registry
 from app.plugins.sealing import Sealer
@@ -128,9 +129,7 @@ def environment_choice(settings: Settings, registry: Registry) -> EnvironmentCho
         store_default=settings.vector_store_default_id,
         provider_pin=settings.embedding_provider_id,
         provider_default=settings.embedding_default_id,
-        mode=settings.embedding_mode,
-        model=settings.embedding_model,
-        dimensions=settings.embedding_dimensions,
+        wish=EmbeddingWish(settings.embedding_mode, settings.embedding_model, settings.embedding_dimensions),
         disabled=frozenset(settings.disabled_plugins),
         settings=_environment_settings(settings, registry, os.environ),
     )

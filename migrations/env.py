@@ -34,7 +34,7 @@ def _pgvector_metadata() -> MetaData | None:
     try:
         module = importlib.import_module(PGVECTOR_TABLES)
     except ModuleNotFoundError as exc:
-        if exc.name is not None and (PGVECTOR_TABLES == exc.name or PGVECTOR_TABLES.startswith(exc.name + ".")):
+        if exc.name is not None and (exc.name == PGVECTOR_TABLES or PGVECTOR_TABLES.startswith(exc.name + ".")):
             return None  # a distribution without this plugin
         raise
     metadata: MetaData = module.metadata

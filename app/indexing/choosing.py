@@ -10,12 +10,13 @@ from pydantic import BaseModel
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app.ai_providers.contract import EmbeddingModel, EmbeddingProvider
+from app.ai_providers.contract import EmbeddingProvider
 from app.db.engine import Database, Reach
-from app.errors import AppError
+from app.errors import AppError, Misconfigured
 from app.indexing.facts import WorkFacts, work_facts
+from app.plugins.embedding_choice import EmbeddingChoice, EmbeddingWish, resolve_model
 from app.plugins.instances import Instances, Owner
-from app.plugins.manifest import Category, VectorStoreManifest
+from app.plugins.manifest import Category, VectorStoreCapabilities, VectorStoreManifest
 from app.plugins.pins import OrganizationPlugin, WorkPlugin
 from app.plugins.registry import Plugin, Registry
 from app.plugins.sealing import Sealer
@@ -34,22 +35,9 @@ class EnvironmentChoice:
     store_default: str | None = None
     provider_pin: str | None = None
     provider_default: str | None = None
-    mode: str = "auto"
-    model: str | None = None
-    dimensions: int | None = None
+    wish: EmbeddingWish = field(default_factory=EmbeddingWish)
     disabled: frozenset[str] = frozenset()
     settings: Mapping[str, BaseModel] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Step:
-    """One value that was looked at for mode, model or width, and what became of it."""
-
-    value: str
-    source: str
-    candidate: object
-    outcome: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -58,10 +46,7 @@ class Resolution:
 
     store: Selection
     provider: Selection | None
-    mode: str | None
-    model: str | None
-    dims: int | None
-    steps: tuple[Step, ...]
+    embedding: EmbeddingChoice | None
 
 
 @dataclass(frozen=True)
@@ -105,57 +90,68 @@ class Chooser:
 
     async def choose(self, work_id: UUID) -> Choice:
         """What a first generation of this Work would be. Raises: UnusablePin, Misconfigured."""
-        async with self._database.transaction(Reach.of(work_id)) as session:
-            facts = await work_facts(session, work_id)
-            pins = await _pins(session, facts)
-        store = self._select("vector-store", pins, await self._store_availability())
-        if store.plugin_id is None:
+        facts, pins = await self._facts(work_id)
+        found = await self._resolve(facts, pins)
+        store_id, embedding = found.store.plugin_id, found.embedding
+        if store_id is None or embedding is None:
             return Choice()
-        store_plugin = self._registry.get(store.plugin_id)
-        mode = self._mode(facts, store_plugin)[0]
-        store_instance = await self._instance(facts, store_plugin, store, pins)
-        if mode == "plugin":
-            return Choice(store.plugin_id, store_instance, mode, dims=_native_dims(store_plugin))
-        provider = self._select("ai-provider", pins, self._provider_availability())
-        if provider.plugin_id is None:
+        store_plugin = self._registry.get(store_id)
+        if embedding.mode == "plugin":
+            instance = await self._instance(facts, store_plugin, found.store, pins)
+            return Choice(store_id, instance, "plugin", dims=_capabilities(store_plugin).native_dimensions)
+        if found.provider is None or found.provider.plugin_id is None or embedding.model is None:
             return Choice()
-        provider_plugin = self._registry.get(provider.plugin_id)
-        provider_instance = await self._instance(facts, provider_plugin, provider, pins)
-        opened: EmbeddingProvider = await self._instances.open(work_id, provider_instance)
-        model, dims, _ = self._model(facts, opened)
+        provider_plugin = self._registry.get(found.provider.plugin_id)
+        provider_instance = await self._instance(facts, provider_plugin, found.provider, pins)
+        provider: EmbeddingProvider = await self._instances.open(work_id, provider_instance)
+        model, dims = provider.find_model(embedding.model), embedding.dimensions
+        if model is None or dims is None:
+            return Choice()
+        if dims > _capabilities(store_plugin).max_dimensions:
+            raise TooManyDimensions(
+                f"'{store_id}' holds at most {_capabilities(store_plugin).max_dimensions} dimensions."
+            )
         return Choice(
-            vector_store_id=store.plugin_id,
-            store_instance_id=store_instance,
-            embedding_mode=mode,
-            embedding_provider_id=provider.plugin_id,
+            vector_store_id=store_id,
+            store_instance_id=await self._instance(facts, store_plugin, found.store, pins),
+            embedding_mode=embedding.mode,
+            embedding_provider_id=found.provider.plugin_id,
             provider_instance_id=provider_instance,
             embedding_model=model.name,
-            model_fingerprint=model.fingerprint(provider.plugin_id, dims),
+            model_fingerprint=model.fingerprint(found.provider.plugin_id, dims),
             dims=dims,
         )
 
     async def explain(self, work_id: UUID) -> Resolution:
         """The chain for this Work with every rung looked at; records nothing. Raises: as `choose`."""
+        return await self._resolve(*await self._facts(work_id))
+
+    async def _facts(self, work_id: UUID) -> tuple[WorkFacts, _Pins]:
         async with self._database.transaction(Reach.of(work_id)) as session:
             facts = await work_facts(session, work_id)
-            pins = await _pins(session, facts)
+            return facts, await _pins(session, facts)
+
+    async def _resolve(self, facts: WorkFacts, pins: _Pins) -> Resolution:
         store = self._select("vector-store", pins, await self._store_availability())
         if store.plugin_id is None:
-            return Resolution(store, None, None, None, None, ())
-        store_plugin = self._registry.get(store.plugin_id)
-        mode, steps = self._mode(facts, store_plugin)
-        if mode == "plugin":
-            return Resolution(store, None, mode, None, _native_dims(store_plugin), tuple(steps))
+            return Resolution(store, None, None)
         provider = self._select("ai-provider", pins, self._provider_availability())
-        if provider.plugin_id is None:
-            return Resolution(store, provider, mode, None, None, tuple(steps))
-        plugin = self._registry.get(provider.plugin_id)
-        built: EmbeddingProvider = self._registry.build(plugin.manifest.id, self._settings(plugin, provider, pins)[0])
+        opened: EmbeddingProvider | None = None
+        if provider.plugin_id is not None:
+            plugin = self._registry.get(provider.plugin_id)
+            opened = self._instances.build(plugin, self._settings(plugin, provider, pins)[0])
         try:
-            model, dims, more = self._model(facts, built)
+            embedding = resolve_model(
+                environment=self._environment.wish,
+                organization=_wish(facts.organization_settings),
+                work=_wish(facts.work_settings),
+                provider=opened,
+                store_embeds_on_write=_capabilities(self._registry.get(store.plugin_id)).embeds_on_write,
+            )
         finally:
-            await built.close()
-        return Resolution(store, provider, mode, model.name, dims, (*steps, *more))
+            if opened is not None:
+                await opened.close()
+        return Resolution(store, provider, embedding)
 
     async def availability_of(self, plugin: Plugin) -> tuple[bool, str | None]:
         """Whether a plugin answers with the environment's settings, and if not, why."""
@@ -244,54 +240,11 @@ class Chooser:
             for plugin in self._registry.plugins("ai-provider")
         }
 
-    def _mode(self, facts: WorkFacts, store: Plugin) -> tuple[str, list[Step]]:
-        steps = [Step("mode", source, value, "set", "") for source, value in self._cascade(facts, "kb_embedding_mode")]
-        wanted = str(steps[-1].candidate) if steps else self._environment.mode
-        manifest = store.manifest
-        embeds = isinstance(manifest, VectorStoreManifest) and manifest.store.embeds_on_write
-        if wanted == "auto":
-            reason = "the store embeds on write" if embeds else "the store does not embed by itself"
-            return ("plugin" if embeds else "platform"), [*steps, Step("mode", "auto", wanted, "resolved", reason)]
-        return wanted, steps
 
-    def _model(self, facts: WorkFacts, provider: EmbeddingProvider) -> tuple[EmbeddingModel, int, list[Step]]:
-        """Work → organization → environment → the provider's default: the first that the provider offers."""
-        steps: list[Step] = []
-        wanted = [*reversed(self._cascade(facts, "kb_embedding_model"))]
-        if self._environment.model is not None:
-            wanted.append(("environment", self._environment.model))
-        if provider.default_model is not None:
-            wanted.append(("provider", provider.default_model))
-        for source, name in wanted:
-            model = provider.find_model(str(name))
-            if model is None:
-                reason = f"'{provider.manifest.id}' does not offer it"
-                steps.append(Step("model", source, name, "skipped", reason))
-                continue
-            steps.append(Step("model", source, name, "chosen", ""))
-            dims, more = self._dims(model)
-            return model, dims, [*steps, *more]
-        raise NoModel(f"'{provider.manifest.id}' has no default model: set KB_EMBEDDING_MODEL.")
+class TooManyDimensions(Misconfigured):
+    """The embedding model has more dimensions than the vector store holds."""
 
-    def _dims(self, model: EmbeddingModel) -> tuple[int, list[Step]]:
-        wanted = self._environment.dimensions
-        if wanted is None or wanted == model.dimensions:
-            return model.dimensions, []
-        if model.other_dimensions and wanted < model.dimensions:
-            return wanted, [Step("dimensions", "environment", wanted, "chosen", "")]
-        return model.dimensions, [Step("dimensions", "environment", wanted, "skipped", "the model has a fixed width")]
-
-    @staticmethod
-    def _cascade(facts: WorkFacts, key: str) -> list[tuple[str, Any]]:
-        """(source, value) as set by the organization and the Work, in that order."""
-        found = (("organization", facts.organization_settings.get(key)), ("work", facts.work_settings.get(key)))
-        return [(source, value) for source, value in found if value is not None]
-
-
-class NoModel(AppError):
-    """The embedding provider has no default model and none is named."""
-
-    code = "no_embedding_model"
+    code = "too_many_dimensions"
 
 
 async def _pins(session: AsyncSession, facts: WorkFacts) -> _Pins:
@@ -306,6 +259,14 @@ def _pinned(rows: Mapping[str, Any], category: str) -> str | None:
     return next((row.plugin_id for row in rows.values() if row.pinned and row.category == category), None)
 
 
-def _native_dims(plugin: Plugin) -> int | None:
+def _wish(settings: Mapping[str, Any]) -> EmbeddingWish:
+    return EmbeddingWish(
+        mode=settings.get("kb_embedding_mode"),
+        model=settings.get("kb_embedding_model"),
+        dimensions=settings.get("kb_embedding_dimensions"),
+    )
+
+
+def _capabilities(plugin: Plugin) -> VectorStoreCapabilities:
     manifest = plugin.manifest
-    return manifest.store.native_dimensions if isinstance(manifest, VectorStoreManifest) else None
+    return manifest.store if isinstance(manifest, VectorStoreManifest) else VectorStoreCapabilities()

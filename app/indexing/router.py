@@ -51,17 +51,18 @@ async def explain_work(
         await access.enter_work(session, caller, work_id)
         active = await find_active(session, work_id)
     found = await chooser.explain(work_id)
+    embedding = found.embedding
     return schemas.ResolutionAnswer(
         vector_store=_selection(found.store),
         embedding_provider=None if found.provider is None else _selection(found.provider),
-        embedding_mode=found.mode,
-        embedding_model=found.model,
-        dims=found.dims,
-        steps=[
-            schemas.StepAnswer(
-                value=s.value, source=s.source, candidate=str(s.candidate), outcome=s.outcome, reason=s.reason
+        embedding_mode=None if embedding is None else embedding.mode,
+        embedding_model=None if embedding is None else embedding.model,
+        dims=None if embedding is None else embedding.dimensions,
+        levels=[
+            schemas.LevelAnswer(
+                setting=look.setting, level=look.level, value=look.value, outcome=look.outcome, reason=look.reason
             )
-            for s in found.steps
+            for look in (() if embedding is None else embedding.looked)
         ],
         active_generation_id=None if active is None else active.id,
     )

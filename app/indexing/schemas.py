@@ -47,12 +47,12 @@ class SelectionAnswer(Shape):
     rungs: list[RungAnswer]
 
 
-class StepAnswer(Shape):
-    """One value that was looked at for mode, model or dimensions."""
+class LevelAnswer(Shape):
+    """One look at one level for mode, model or dimensions."""
 
-    value: str
-    source: str
-    candidate: str
+    setting: str
+    level: str
+    value: str | int | None
     outcome: str
     reason: str
 
@@ -65,7 +65,7 @@ class ResolutionAnswer(Shape):
     embedding_mode: str | None
     embedding_model: str | None
     dims: int | None
-    steps: list[StepAnswer]
+    levels: list[LevelAnswer]
     active_generation_id: UUID | None
 
 

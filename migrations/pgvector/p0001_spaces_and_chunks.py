@@ -6,9 +6,9 @@ Revises: nothing; this is a branch of its own
 
 import sqlalchemy as sa
 from alembic import op
+from pgvector.sqlalchemy import HALFVEC
 
 from app.vector_stores.pgvector.extension import ensure_vector_extension
-from pgvector.sqlalchemy import HALFVEC
 
 revision = "p0001"
 down_revision = None

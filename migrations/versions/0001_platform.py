@@ -5,8 +5,9 @@ Revision ID: 0001
 
 import sqlalchemy as sa
 from alembic import op
-from app.jobs.schema import apply_schema, drop_schema
 from sqlalchemy.dialects import postgresql as pg
+
+from app.jobs.schema import apply_schema, drop_schema
 
 revision = "0001"
 down_revision = None
