@@ -55,11 +55,17 @@ class Encoder:
         before = self._encode_prefix(prefix)
         ids = np.array(self._tokenizer.encode(text), dtype=np.int32)
         size = MAX_TOKENS - 2 - len(before)
-        total = np.zeros(DIMENSIONS, dtype=np.float32)
-        for window in np.array_split(ids, max(1, -(-len(ids) // size))):
-            rows = read_rows(self._words, np.concatenate([[_BEGIN], before, window, [_END]]))
-            total += pool(self._session, rows) * np.float32(max(1, len(window)))
-        return array("f", normalised(total).tobytes())
+        windows = np.array_split(ids, max(1, -(-len(ids) // size)))
+        vectors = [self._embed_window(before, window) for window in windows]
+        if len(vectors) == 1:
+            return array("f", vectors[0].tobytes())
+        weights = np.array([len(window) for window in windows], dtype=np.float32)
+        return array("f", normalised(weights @ np.stack(vectors)).tobytes())
+
+    def _embed_window(self, before: NDArray[np.int32], window: NDArray[np.int32]) -> Floats:
+        ids = np.concatenate([[_BEGIN], before, window, [_END]])
+        pooled: Floats = self._session.run([POOLED], {ROWS: read_rows(self._words, ids)})[0]
+        return normalised(pooled)
 
     def _encode_prefix(self, prefix: str) -> NDArray[np.int32]:
         if prefix not in self._prefixes:
@@ -96,15 +102,9 @@ def open_session(graph: Path | bytes) -> Any:
         raise ModelNotBuilt(f"the packaged graph cannot be loaded: {exc}") from exc
 
 
-def pool(session: Any, rows: Floats) -> Floats:
-    """One pass through the network: (tokens, 384) to the L2-normalised mean, (384,) float32."""
-    pooled: Floats = session.run([POOLED], {ROWS: rows})[0]
-    return normalised(pooled)
-
-
 def normalised(vector: Floats) -> Floats:
     """The vector divided by its length. Raises: BadEmbedding when that is zero or not finite."""
     length = np.sqrt(np.dot(vector, vector))
     if not (np.isfinite(length) and length > 0):
         raise BadEmbedding
-    return vector / length
+    return np.divide(vector, length, dtype=np.float32)

@@ -50,7 +50,11 @@ class PackagedTokenizer:
         for begin, piece, is_joined in _segments(text):
             found = self._processor.encode(piece, out_type="offset_mapping")
             offsets = [begin + start for start, _ in found["offsets"]]
-            starts.extend(offsets[1:] if is_joined and found["ids"][:1] == [self._lone_space] else offsets)
+            if is_joined and found["ids"][:1] == [self._lone_space]:
+                del offsets[0]  # sentencepiece puts a space before every segment; here the text has none
+            elif begin and not is_joined and offsets:
+                offsets[0] = begin  # the white space before the first word, as within a segment
+            starts.extend(offsets)
         return starts
 
     def encode(self, text: str) -> "array[int]":
@@ -85,7 +89,10 @@ def _find_cut(text: str, begin: int) -> tuple[int, bool]:
     limit = begin + SEGMENT_CHARACTERS
     before_space = max(text.rfind(space, begin + 1, limit) for space in _SPACES)
     if before_space > begin:
-        return before_space, False
+        run = before_space
+        while run > begin and text[run - 1] in _SPACES:
+            run -= 1
+        return run if run > begin else before_space, False
     after_stop = max(text.rfind(stop, begin, limit - 1) for stop in _STOPS) + 1
     cut = after_stop if after_stop > begin + SEGMENT_CHARACTERS // 2 else limit
     for place in range(cut, max(begin, cut - 64), -1):

@@ -14,9 +14,7 @@ def build_tokenizer(vocabulary: Vocabulary) -> bytes:
     Normalisation: what the data file replaces single characters with, and the compositions of several characters
     that sentencepiece's own `nmt_nfkc` has (the data file has none, the original model was trained with them).
     """
-    from sentencepiece import sentencepiece_model_pb2
-
-    proto = sentencepiece_model_pb2.ModelProto()
+    proto = _messages().ModelProto()
     control = {vocabulary.bos, vocabulary.eos, vocabulary.pad, len(vocabulary.pieces) - 1}
     for number, (piece, score) in enumerate(zip(vocabulary.pieces, vocabulary.scores.tolist(), strict=True)):
         kind = _UNKNOWN if number == vocabulary.unknown else _CONTROL if number in control else _NORMAL
@@ -41,12 +39,18 @@ def _describe_training(trained: Any, vocabulary: Vocabulary) -> None:
 
 
 def _compile_replacements(replacements: dict[str, str]) -> bytes:
-    from sentencepiece import SentencePieceNormalizer, sentencepiece_model_pb2, set_min_log_level
+    from sentencepiece import SentencePieceNormalizer, set_min_log_level
 
     set_min_log_level(1)  # the compiler reports sizes on stderr
     known = SentencePieceNormalizer(rule_name="nmt_nfkc").Decompile()
     rules = {characters: result for characters, result in known if len(characters) > 1} | replacements
     compiled = SentencePieceNormalizer(norm_map=sorted(rules.items()))
-    spec = sentencepiece_model_pb2.NormalizerSpec.FromString(compiled.serialized_normalizer_spec())
+    spec = _messages().NormalizerSpec.FromString(compiled.serialized_normalizer_spec())
     table: bytes = spec.precompiled_charsmap
     return table
+
+
+def _messages() -> Any:
+    from sentencepiece import sentencepiece_model_pb2
+
+    return sentencepiece_model_pb2
