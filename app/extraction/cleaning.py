@@ -16,6 +16,9 @@ def clean(extracted: Extracted, *, max_characters: int) -> Extracted:
     Raises: NoText when nothing is left that a person could read, DocumentTooLarge beyond `max_characters`.
     """
     text = extracted.text
+    facts = {
+        name: _FORBIDDEN.sub("", fact) if isinstance(fact, str) else fact for name, fact in extracted.facts.items()
+    }
     removed = [found.start() for found in _FORBIDDEN.finditer(text)]
     if removed:
         text = _FORBIDDEN.sub("", text)
@@ -24,7 +27,7 @@ def clean(extracted: Extracted, *, max_characters: int) -> Extracted:
     if not any(character.isprintable() and not character.isspace() for character in text):
         raise NoText
     if not removed:
-        return extracted
+        return replace(extracted, facts=facts)
 
     @overload
     def moved(offset: int) -> int: ...
@@ -46,6 +49,7 @@ def clean(extracted: Extracted, *, max_characters: int) -> Extracted:
     return replace(
         extracted,
         text=text,
+        facts=facts,
         marks=tuple(mark for mark in marks if mark.start < mark.end),
         page_starts=tuple(moved(start) for start in extracted.page_starts),
     )

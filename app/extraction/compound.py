@@ -37,7 +37,7 @@ class _Compound:
         self._sector_bytes = 1 << shift
         self._directory: int = struct.unpack_from("<I", header, 48)[0]
         self._difat: int = struct.unpack_from("<I", header, 68)[0]
-        self._fat_sectors = list(struct.unpack_from(f"<{_HEADER_FAT_SECTORS}I", header, 76))
+        self._fat_sectors: list[int] = list(struct.unpack_from(f"<{_HEADER_FAT_SECTORS}I", header, 76))
 
     def names(self) -> Iterator[str]:
         number, seen = self._directory, set[int]()

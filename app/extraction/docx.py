@@ -17,6 +17,7 @@ from app.extraction.structure import TextBuilder
 
 _WRAPPERS = frozenset({"sdt", "sdtContent", "customXml", "ins", "moveTo", "smartTag", "AlternateContent", "Choice"})
 _NOTE_PARTS = {"footnote": "footnotes", "endnote": "endnotes", "comment": "comments"}
+_MAX_SPAN = 63  # columns of a Word table
 _NO_NOTES = frozenset({"separator", "continuationSeparator", "continuationNotice"})
 
 
@@ -93,20 +94,23 @@ class _Reader:
                     self._blocks(cell)
             return
         attached: list[Inline] = []
-        grid = [self._grid_row(row, attached) for row in cells]
+        grid = [
+            self._grid_row(_skipped_columns(row), cells_of_row, attached)
+            for row, cells_of_row in zip(rows, cells, strict=True)
+        ]
         headers = next((i for i, row in enumerate(rows) if not _repeats_as_header(row)), len(rows))
         self.builder.table(grid, header_rows=max(headers, 1))
         for content in attached:
             self._attached(content)
 
-    def _grid_row(self, cells: list[etree._Element], attached: list[Inline]) -> list[str]:
-        texts: list[str] = []
+    def _grid_row(self, skipped: int, cells: list[etree._Element], attached: list[Inline]) -> list[str]:
+        """Texts of a row by column; a cell that spans stands once, the places it covers stay empty."""
+        texts = [""] * skipped
         for cell in cells:
-            span = attribute(child(child(cell, "tcPr"), "gridSpan"), "val") or "1"
             contents = [paragraph_content(paragraph) for paragraph in _paragraphs(cell)]
             attached += contents
             texts.append(" ".join(content.text for content in contents if content.text.strip()))
-            texts += [""] * (min(int(span), 63) - 1 if span.isascii() and span.isdigit() else 0)
+            texts += [""] * (_count(child(child(cell, "tcPr"), "gridSpan")) - 1)
         return texts
 
     def _read_notes(self, kind: str, part: str) -> dict[str, str]:
@@ -163,6 +167,15 @@ def _paragraphs(parent: etree._Element) -> Iterator[etree._Element]:
             yield element
         elif local(element) in _WRAPPERS or local(element) in ("tbl", "tr", "tc"):
             yield from _paragraphs(element)
+
+
+def _skipped_columns(row: etree._Element) -> int:
+    return _count(child(child(row, "trPr"), "gridBefore"))
+
+
+def _count(element: etree._Element | None) -> int:
+    value = attribute(element, "val") or ""
+    return min(int(value), _MAX_SPAN) if value.isascii() and value.isdigit() and len(value) < 6 else 0
 
 
 def _repeats_as_header(row: etree._Element) -> bool:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from lxml import etree
 
 _LITERALS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
-_UNSEEN = frozenset({"rPr", "pPr", "instrText", "delText", "delInstrText", "del", "moveFrom", "rt", "sdtPr", "softHyphen"})
+_UNSEEN = frozenset(
+    {"rPr", "pPr", "instrText", "delText", "delInstrText", "del", "moveFrom", "rt", "sdtPr", "softHyphen"}
+)
 _REFERENCES = {"footnoteReference": "footnote", "endnoteReference": "endnote", "commentReference": "comment"}
 _OFF = frozenset({"0", "false", "off"})
 

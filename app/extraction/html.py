@@ -7,25 +7,27 @@ from typing import Final
 
 from resiliparse.parse.html import DocumentNode, ElementNode, HTMLTree, Node, TextNode
 
-from app.extraction.contract import Extracted, Limits
+from app.extraction.contract import Corrupt, DocumentTooLarge, Extracted, Limits
 from app.extraction.languages import iso_639_1
 from app.extraction.structure import TextBuilder
 from app.extraction.text import claimed_xml_encoding, decode
 
 CONTENT_TYPE = "text/html"
 
-NEVER_SEEN: Final = frozenset(
-    """head script style template noscript iframe object embed audio video canvas svg datalist select rt rp annotation
-    annotation-xml""".split()
+_NEVER_SEEN_LISTED = (
+    "head script style template noscript iframe object embed audio video canvas svg datalist select rt rp annotation "
+    "annotation-xml"
 )
+NEVER_SEEN: Final = frozenset(_NEVER_SEEN_LISTED.split())
 FURNITURE: Final = frozenset({"nav"})
 FURNITURE_ROLES: Final = frozenset({"navigation", "search"})
 HEADINGS: Final = {f"h{level}": level for level in range(1, 7)}
-INLINE: Final = frozenset(
-    """a abbr acronym b bdi bdo big button cite code data del dfn em font i img input ins kbd label mark math mi mn mo
-    mrow ms msub msup mtext output picture q ruby rb s samp semantics small span strike strong sub sup time tt u var
-    wbr""".split()
+_INLINE_LISTED = (
+    "a abbr acronym b bdi bdo big button cite code data del dfn em font i img input ins kbd label mark math mi mn mo "
+    "mrow ms msub msup mtext output picture q ruby rb s samp semantics small span strike strong sub sup time tt u var "
+    "wbr"
 )
+INLINE: Final = frozenset(_INLINE_LISTED.split())
 LANDMARKS: Final = ("main, [role=main]", "article, [role=article]")
 _LAYOUT_SIGNS: Final = "table, h1, h2, h3, h4, h5, h6, pre"
 _MAX_LANDMARKS = 200
@@ -43,11 +45,12 @@ def extract_html(path: Path, limits: Limits) -> Extracted:
     text, only that is taken; what would leave nothing is not done.
     Raises: BadEncoding, DocumentTooLarge.
     """
+    if path.stat().st_size > limits.max_inflated_bytes:
+        raise DocumentTooLarge
     data = path.read_bytes()
-    tree = HTMLTree.parse(decode(data, hint=_claimed_encoding(data)))
-    builder = _fullest_reading(tree.document, limits.max_characters)
-    text, marks = builder.finish()
-    root = tree.document.query_selector("html[lang]")
+    tree, document = _parsed(data)
+    text, marks = _fullest_reading(document, limits.max_characters).finish()
+    root = document.query_selector("html[lang]")
     title = " ".join((tree.title or "").split())
     return Extracted(
         text,
@@ -60,8 +63,16 @@ def extract_html(path: Path, limits: Limits) -> Extracted:
 
 def add_html(builder: TextBuilder, data: bytes) -> None:
     """Add the page's blocks to a text that is being built."""
+    _, document = _parsed(data)
+    _Reader(builder).read(document)
+
+
+def _parsed(data: bytes) -> tuple[HTMLTree, DocumentNode]:
+    """The tree, which must be kept as long as its document is used."""
     tree = HTMLTree.parse(decode(data, hint=_claimed_encoding(data)))
-    _Reader(builder).read(tree.document)
+    if tree.document is None:
+        raise Corrupt
+    return tree, tree.document
 
 
 def _claimed_encoding(data: bytes) -> str | None:

@@ -2,6 +2,7 @@
 
 import posixpath
 from dataclasses import dataclass
+from typing import NoReturn
 from urllib.parse import unquote
 
 from lxml import etree
@@ -85,7 +86,7 @@ class Package:
 
 
 def parse(data: bytes) -> etree._Element:
-    """Parse XML that may be hostile: no entities, no document type, no network.
+    """Parse XML that may be hostile: no entities, no network.
 
     Raises: Corrupt; DocumentTooLarge where the parser's own limits are met (nesting, size of one text).
     """
@@ -93,12 +94,19 @@ def parse(data: bytes) -> etree._Element:
     try:
         root = etree.fromstring(data, parser)
     except etree.XMLSyntaxError as exc:
-        if exc.code in _LIMIT_ERRORS:
-            raise DocumentTooLarge("The file is nested too deeply or holds too long a text in one place.") from exc
-        raise Corrupt("The file is damaged: one of its parts is not well-formed XML.") from exc
-    if root.getroottree().docinfo.doctype:
-        raise Corrupt("The file is damaged: one of its parts declares a document type, which is not allowed.")
+        _refuse(parser.error_log, exc)
+    if any(isinstance(node, etree._Entity) for node in root.iter(etree.Entity)):
+        raise Corrupt("The file is damaged: one of its parts refers to entities, which is not allowed.")
     return root
+
+
+def _refuse(log: "etree._ListErrorLog", cause: etree.XMLSyntaxError) -> NoReturn:
+    found = {entry.type for entry in log}
+    if etree.ErrorTypes.ERR_NO_MEMORY in found:
+        raise MemoryError from cause
+    if found & _LIMIT_ERRORS:
+        raise DocumentTooLarge("The file is nested too deeply or holds too long a text in one place.") from cause
+    raise Corrupt("The file is damaged: one of its parts is not well-formed XML.") from cause
 
 
 _LIMIT_ERRORS = frozenset({etree.ErrorTypes.ERR_RESOURCE_LIMIT, etree.ErrorTypes.ERR_NAME_TOO_LONG})

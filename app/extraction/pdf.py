@@ -41,7 +41,7 @@ def extract_pdf(path: Path, limits: Limits) -> Extracted:
     if without == total:
         raise NoText("The file holds no text on any page; a scan needs text recognition first.")
     text, page_starts = _joined(pages)
-    warnings = ()
+    warnings: tuple[ExtractionWarning, ...] = ()
     if without:
         message = f"{without} of {total} pages hold no text (empty, scans or pictures only)."
         warnings = (ExtractionWarning("pages_without_text", message),)
@@ -116,7 +116,9 @@ def _bounded(pages: Iterator[str], max_characters: int) -> Iterator[str]:
 
 
 def _joined(pages: list[str]) -> tuple[str, tuple[int, ...]]:
-    words = Counter(word.lower() for page in pages for word in _WORD.findall(page)) if _has_hyphens(pages) else Counter()
+    words = (
+        Counter(word.lower() for page in pages for word in _WORD.findall(page)) if _has_hyphens(pages) else Counter()
+    )
     parts: list[str] = []
     starts: list[int] = []
     length = 0

@@ -80,17 +80,19 @@ TEXT_TYPES: dict[str, str] = {
     ".mhtml": "multipart/related",
     ".rtf": "application/rtf",
 }
-PLAIN_EXTENSIONS = frozenset(
-    """.txt .text .log .asc .adoc .asciidoc .org .textile .srt .vtt .ini .cfg .conf .properties .env .diff .patch .po
-    .bib .sql .graphql .proto .tf .gradle .cmake .mk .bat .ps1 .sh .bash .zsh .fish .py .pyi .rb .pl .pm .php .java .kt
-    .kts .scala .groovy .c .h .cc .cpp .cxx .hpp .hh .cs .fs .vb .go .rs .swift .m .mm .r .jl .lua .dart .ex .exs .erl
-    .hs .ml .clj .lisp .el .ts .tsx .jsx .vue .svelte .scss .less .ics .vcf""".split()
+_PLAIN_EXTENSIONS_LISTED = (
+    ".txt .text .log .asc .adoc .asciidoc .org .textile .srt .vtt .ini .cfg .conf .properties .env .diff .patch .po "
+    ".bib .sql .graphql .proto .tf .gradle .cmake .mk .bat .ps1 .sh .bash .zsh .fish .py .pyi .rb .pl .pm .php .java "
+    ".kt .kts .scala .groovy .c .h .cc .cpp .cxx .hpp .hh .cs .fs .vb .go .rs .swift .m .mm .r .jl .lua .dart .ex "
+    ".exs .erl .hs .ml .clj .lisp .el .ts .tsx .jsx .vue .svelte .scss .less .ics .vcf"
 )
+PLAIN_EXTENSIONS = frozenset(_PLAIN_EXTENSIONS_LISTED.split())
 # Names of binary formats: content that is not of such a format is damaged, not text.
-BINARY_EXTENSIONS = frozenset(
-    """.pdf .docx .docm .dotx .doc .dot .xlsx .xlsm .xls .xlsb .pptx .pptm .ppsx .ppt .odt .ods .odp .epub .msg .zip
-    .gz .7z .rar .png .jpg .jpeg .gif .tif .tiff .webp .mp3 .mp4 .exe""".split()
+_BINARY_EXTENSIONS_LISTED = (
+    ".pdf .docx .docm .dotx .doc .dot .xlsx .xlsm .xls .xlsb .pptx .pptm .ppsx .ppt .odt .ods .odp .epub .msg .zip "
+    ".gz .7z .rar .png .jpg .jpeg .gif .tif .tiff .webp .mp3 .mp4 .exe"
 )
+BINARY_EXTENSIONS = frozenset(_BINARY_EXTENSIONS_LISTED.split())
 UNREAD_TEXT = frozenset({"message/rfc822", "multipart/related", "application/rtf", "application/postscript"})
 FAMILIES: dict[str, Family] = {
     "application/pdf": "pdf",
@@ -99,7 +101,11 @@ FAMILIES: dict[str, Family] = {
     "text/markdown": "markdown",
     "application/x-ipynb+json": "notebook",
 }
-DECLARED_ALIASES = {"text/x-markdown": "text/markdown", "application/xhtml+xml": "text/html", "text/rtf": "application/rtf"}
+DECLARED_ALIASES = {
+    "text/x-markdown": "text/markdown",
+    "application/xhtml+xml": "text/html",
+    "text/rtf": "application/rtf",
+}
 LABELS = {
     XLSX: "Excel workbooks",
     PPTX: "PowerPoint presentations",
@@ -108,13 +114,15 @@ LABELS = {
     "application/vnd.ms-powerpoint": "PowerPoint 97-2003 presentations",
     "application/vnd.ms-outlook": "Outlook messages",
     "application/rtf": "RTF documents",
-    "message/rfc822": "e-mail messages",
+    "message/rfc822": "E-mail messages",
     "application/epub+zip": "EPUB books",
     "application/zip": "Archives",
 }
 _TEXT_WINDOW = 4096
 _PDF_WINDOW = 1024  # readers accept the header anywhere in the first kilobyte
-_HTML_START = re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.I | re.S)
+_HTML_START = re.compile(
+    rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.I | re.S
+)
 _XML_START = re.compile(rb"\s*<\?xml\s")
 
 

@@ -3,13 +3,15 @@
 from app.extraction.contract import DocumentTooLarge, Mark, MarkKind
 
 BLOCK_GAP = "\n\n"
+MAX_MARKS = 500_000
 
 
 class TextBuilder:
     """Collects blocks in reading order; the offsets of its marks are exact by construction.
 
-    Blocks are parted by a blank line, items of one list by a line end. Blank blocks are dropped.
-    Raises: DocumentTooLarge as soon as the text exceeds `max_characters`.
+    Blocks are parted by a blank line, items of one list by a line end. Blank blocks are dropped. Paragraphs get no
+    mark: they are what stands between marks.
+    Raises: DocumentTooLarge as soon as the text exceeds `max_characters` or has more than 500,000 marks.
     """
 
     def __init__(self, max_characters: int) -> None:
@@ -71,6 +73,10 @@ class TextBuilder:
             self._write(BLOCK_GAP)
         start = self._length
         self._write(text)
+        if kind == "paragraph":
+            return
+        if len(self._marks) == MAX_MARKS:
+            raise DocumentTooLarge(f"The file holds more than {MAX_MARKS} headings, lists and tables.")
         header_end = start + header_length if header_length else None
         self._marks.append(Mark(kind, start, self._length, level, title, header_end))
 

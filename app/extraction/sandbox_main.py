@@ -1,0 +1,234 @@
+"""The sandbox's warm process: without threads, it forks a child for each file, watches it and kills it in time.
+
+Started by `sandbox.py` as `python -m app.extraction.sandbox_main LIMITS`, with its end of a socket pair as standard
+input. It opens no file itself and ends when the other end is closed, that is also when the service is killed.
+"""
+
+import ctypes
+import gc
+import math
+import os
+import resource
+import selectors
+import signal
+import socket
+import sys
+import time
+import traceback
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn
+
+from app.extraction import wire
+from app.extraction.contract import DocumentTooLarge, ExtractionFailed, Limits
+from app.extraction.dispatch import extract_file
+from app.extraction.text import decode
+from app.extraction.wire import COMMAND, EXIT_OUT_OF_MEMORY, RUN, STATUS, STOP, Ending
+
+_LOOK_AROUND_S = 1.0  # how often the process looks whether its parent still lives
+_PR_SET_PDEATHSIG = 1
+_MAX_OPEN_FILES = 64
+_ANSWER_FD = 3
+
+
+@dataclass
+class _Child:
+    number: int
+    pid: int
+    deadline: float
+    is_overdue: bool = False
+
+
+class Warden:
+    """Obeys the commands that come over `control` until it is closed."""
+
+    def __init__(self, control: socket.socket, limits: Limits) -> None:
+        self._control = control
+        self._limits = limits
+        self._parent = os.getppid()
+        self._children: dict[int, _Child] = {}
+        self._selector = selectors.DefaultSelector()
+        self._alarm, self._alarm_sender = socket.socketpair()
+
+    def run(self) -> None:
+        """Serve until the other end is closed or the parent is gone; no child survives."""
+        self._alarm.setblocking(False)
+        self._alarm_sender.setblocking(False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._alarm_sender.fileno(), warn_on_full_buffer=False)
+        self._selector.register(self._control, selectors.EVENT_READ)
+        self._selector.register(self._alarm, selectors.EVENT_READ)
+        try:
+            while os.getppid() == self._parent and self._turn():
+                pass
+        except ConnectionError:
+            pass  # the service is gone
+        finally:
+            for child in self._children.values():
+                _kill(child.pid)
+
+    def _turn(self) -> bool:
+        """Wait for the next thing to do and do it; False when the other end is closed."""
+        next_deadline = min((child.deadline for child in self._children.values()), default=math.inf)
+        wait_s = min(max(next_deadline - time.monotonic(), 0), _LOOK_AROUND_S)
+        ready = [key.fileobj for key, _ in self._selector.select(wait_s)]
+        if self._alarm in ready:
+            with suppress(BlockingIOError):
+                self._alarm.recv(4096)
+        if self._control in ready and not self._obey():
+            return False
+        self._end_overdue()
+        self._report_ended()
+        return True
+
+    def _obey(self) -> bool:
+        message, descriptors, _, _ = socket.recv_fds(self._control, COMMAND.size, 1)
+        if len(message) < COMMAND.size:
+            return False
+        command, number = COMMAND.unpack(message)
+        if command == RUN and descriptors:
+            self._start(number, descriptors[0])
+        elif command == STOP and number in self._children:
+            _kill(self._children[number].pid)
+        return True
+
+    def _start(self, number: int, descriptor: int) -> None:
+        deadline = time.monotonic() + self._limits.timeout_s
+        own_pid = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as exc:
+            self._report(number, Ending.NOT_STARTED, exc.errno or 0)
+        else:
+            if pid == 0:
+                _be_child(descriptor, self._limits, parent=own_pid)
+            self._children[number] = _Child(number, pid, deadline)
+        finally:
+            os.close(descriptor)
+
+    def _end_overdue(self) -> None:
+        now = time.monotonic()
+        for child in self._children.values():
+            if child.deadline <= now and not child.is_overdue:
+                child.is_overdue = True
+                child.deadline = math.inf
+                _kill(child.pid)
+
+    def _report_ended(self) -> None:
+        for child in list(self._children.values()):
+            # Looked at, not yet collected: while it is a zombie its group's number cannot be given to another.
+            ended = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is None:
+                continue
+            _kill(child.pid)  # whatever it has started itself
+            os.waitpid(child.pid, 0)
+            del self._children[child.number]
+            if child.is_overdue:
+                self._report(child.number, Ending.TIMED_OUT, 0)
+            else:
+                ending = Ending.EXITED if ended.si_code == os.CLD_EXITED else Ending.SIGNALLED
+                self._report(child.number, ending, ended.si_status)
+
+    def _report(self, number: int, ending: Ending, status: int) -> None:
+        self._control.sendall(STATUS.pack(number, ending, status))
+
+
+def main() -> None:
+    """Take the control socket from standard input and serve it."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the service decides when this process ends
+    control = socket.socket(fileno=os.dup(0))
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    decode("Détection : les modèles du détecteur sont lus ici, une fois pour tous les enfants.".encode("cp1252"))
+    gc.collect()
+    gc.freeze()
+    Warden(control, wire.limits_from_text(sys.argv[1])).run()
+
+
+def _kill(pid: int) -> None:
+    """Kill a child and its group; a child that has not yet made its own group is killed alone."""
+    for kill in (os.killpg, os.kill):
+        with suppress(ProcessLookupError):
+            kill(pid, signal.SIGKILL)
+
+
+def _be_child(descriptor: int, limits: Limits, *, parent: int) -> NoReturn:
+    """Read one file and end; nothing of the warm process's loop runs on."""
+    status = 1
+    try:
+        gc.disable()
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        os.setsid()
+        _die_with(parent)
+        os.dup2(descriptor, _ANSWER_FD)
+        os.dup2(0, 2)
+        os.closerange(_ANSWER_FD + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        _confine(limits)
+        with socket.socket(fileno=_ANSWER_FD) as stream:
+            stream.sendall(_answer(stream, limits))
+        status = 0
+    except MemoryError:
+        status = EXIT_OUT_OF_MEMORY
+    finally:
+        os._exit(status)
+
+
+def _die_with(parent: int) -> None:
+    """Let the kernel kill this process when the warm one dies (Linux; elsewhere the time limit does)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _confine(limits: Limits) -> None:
+    cpu_s = math.ceil(limits.timeout_s) + 1
+    for what, most in (
+        (resource.RLIMIT_AS, limits.memory_bytes),
+        (resource.RLIMIT_CPU, cpu_s),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_NOFILE, _MAX_OPEN_FILES),
+    ):
+        hard = resource.getrlimit(what)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(what, (most, most))
+    with suppress(OSError):  # not on every system; where the machine runs short, this process is to go first
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def _answer(stream: socket.socket, limits: Limits) -> bytes:
+    received = bytearray()
+    while step := stream.recv(65_536):
+        received += step
+    request = wire.request_from_bytes(received)
+    try:
+        request.path.open("rb").close()
+    except OSError as exc:
+        return wire.unreadable_to_bytes(exc)
+    try:
+        return wire.extracted_to_bytes(
+            extract_file(request.path, name=request.name, declared_type=request.declared_type, limits=limits)
+        )
+    except ExtractionFailed as exc:
+        return wire.failure_to_bytes(exc)
+    except (MemoryError, RecursionError):
+        return wire.failure_to_bytes(DocumentTooLarge())
+    except Exception as exc:  # a library's surprise at a hostile file; this child ends anyway, the service logs it
+        return wire.fault_to_bytes(type(exc).__name__, _place(exc.__traceback__))
+
+
+def _place(trace: TracebackType | None) -> str:
+    """Where an exception arose, without its message, which may quote the file."""
+    frames = traceback.extract_tb(trace)
+    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "unknown"
+
+
+if __name__ == "__main__":
+    main()
