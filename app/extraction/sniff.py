@@ -114,7 +114,7 @@ LABELS = {
     "application/vnd.ms-powerpoint": "PowerPoint 97-2003 presentations",
     "application/vnd.ms-outlook": "Outlook messages",
     "application/rtf": "RTF documents",
-    "message/rfc822": "e-mail messages",
+    "message/rfc822": "E-mail messages",
     "application/epub+zip": "EPUB books",
     "application/zip": "Archives",
 }
