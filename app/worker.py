@@ -9,9 +9,11 @@ from app.errors import AppError
 from app.extraction.contract import Limits
 from app.extraction.sandbox import SandboxedExtractor
 from app.ingestion.forgetting import Forgetting
-from app.ingestion.pipeline import Pipeline, Timing
+from app.ingestion.patience import Patience
+from app.ingestion.pipeline import Pipeline
 from app.ingestion.tasks import tasks
 from app.ingestion.upkeep import Upkeep
+from app.ingestion.writing import BuildWriter, Timing
 from app.jobs.running import JobRunner, Pace
 from app.logs import get_logger
 from app.settings import Settings
@@ -40,19 +42,21 @@ async def work(
 ) -> None:
     """Run jobs and upkeep until `stop` is set."""
     settings = assembly.settings
+    timing = Timing(
+        lease_s=settings.index_write_lease_s,
+        store_call_timeout_s=settings.store_call_timeout_s,
+        retry_wait_s=settings.job_retry_wait_s,
+        max_attempts=settings.job_max_attempts,
+    )
     pipeline = Pipeline(
         database=assembly.database,
         storage=assembly.storage,
         extractor=extractor,
         tokenizer=tokenizer,
-        routing=assembly.routing,
+        writer=BuildWriter(assembly.database, assembly.routing, timing, extractor.fingerprint),
         generations=assembly.generations,
-        timing=Timing(
-            lease_s=settings.index_write_lease_s,
-            store_call_timeout_s=settings.store_call_timeout_s,
-            retry_wait_s=settings.job_retry_wait_s,
-            max_attempts=settings.job_max_attempts,
-        ),
+        timing=timing,
+        patience=Patience(settings.job_retry_wait_s),
     )
     forgetting = Forgetting(
         assembly.database, assembly.routing, settings.store_call_timeout_s, settings.job_retry_wait_s

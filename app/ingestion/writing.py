@@ -1,0 +1,264 @@
+"""Writing a build: vectors, the announced write to the store, go-live, and taking back what did not go live."""
+
+import asyncio
+from array import array
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from app.ai_providers.contract import Vector
+from app.db.base import new_id
+from app.db.engine import Database, Reach
+from app.documents import attempts
+from app.documents.attempts import Attempt
+from app.documents.models import Document, Span
+from app.errors import AppError, Unavailable
+from app.indexing import writes
+from app.indexing.errors import WriteRefused
+from app.indexing.going_live import Finished, Outcome, SpanRow, go_live
+from app.indexing.models import Coordinates, IndexGeneration
+from app.indexing.pruning import clear_prune
+from app.indexing.routing import Routing, StorePlace
+from app.ingestion.embedding import embed_chunks
+from app.ingestion.leases import renewed
+from app.ingestion.preparing import Prepared
+from app.logs import get_logger
+from app.vector_stores.contract import VectorChunk
+
+log = get_logger()
+PROGRESS_INTERVAL_S = 1.0
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Limits of an attempt, in seconds and attempts."""
+
+    lease_s: float
+    store_call_timeout_s: float
+    retry_wait_s: float
+    max_attempts: int
+
+
+@dataclass(frozen=True)
+class StoredText:
+    """The extracted text as a blob that nothing owns yet."""
+
+    key: str
+    pending_id: UUID
+
+
+class StoreTimeout(Unavailable):
+    """The vector store did not finish a write in time."""
+
+    code = "vector_store_timeout"
+
+
+@dataclass
+class BuildWriter:
+    """Writes one build to one generation and makes it live there."""
+
+    database: Database
+    routing: Routing
+    timing: Timing
+    extractor_fingerprint: str
+
+    async def write_and_go_live(
+        self, attempt: Attempt, generation: IndexGeneration, prepared: Prepared, text: StoredText
+    ) -> Outcome:
+        owner = new_id()
+        place = await self.routing.store(generation)
+        if place is None:
+            return await self._go_live(attempt, generation, owner, prepared, text)
+        vectors = await self._vectors(attempt, generation, place, prepared)
+        await self.note(attempt, stage="storing")
+        try:
+            async with self._transaction(attempt.work_id) as session:
+                await writes.announce(
+                    session,
+                    attempt.work_id,
+                    document_id=attempt.document_id,
+                    generation_id=generation.id,
+                    build=attempt.build,
+                    owner=owner,
+                    lease_s=self.timing.lease_s,
+                )
+        except WriteRefused:
+            return await self._refused(attempt)
+        outcome: Outcome = "lost"
+        try:
+            async with renewed(
+                self.database,
+                attempt.work_id,
+                document_id=attempt.document_id,
+                build=attempt.build,
+                owner=owner,
+                lease_s=self.timing.lease_s,
+            ):
+                await self._write(attempt, place, prepared, vectors)
+                outcome = await self._go_live(attempt, generation, owner, prepared, text)
+        finally:
+            if outcome != "live":
+                await asyncio.shield(self._take_back(attempt, generation, place, owner))
+        return outcome
+
+    async def _refused(self, attempt: Attempt) -> Outcome:
+        """Why an announcement was refused: the document goes, or only its generation."""
+        async with self._transaction(attempt.work_id) as session:
+            row = await session.execute(
+                select(Document.deleting_at, Document.live_build).where(Document.id == attempt.document_id)
+            )
+            found = row.one_or_none()
+        if found is None or found.deleting_at is not None:
+            return "deleting"
+        return "superseded" if (found.live_build or 0) >= attempt.build else "moved"
+
+    async def _write(
+        self, attempt: Attempt, place: StorePlace, prepared: Prepared, vectors: Mapping[int, Vector] | None
+    ) -> None:
+        limit = max(1, place.store.manifest.store.max_batch)
+        chunks = [
+            VectorChunk(
+                knowledge_base_id=attempt.kb_id,
+                chunk_index=c.chunk_index,
+                vector=None if vectors is None else vectors[c.chunk_index],
+                text=c.embedded_text if vectors is None else None,
+            )
+            for c in prepared.chunks
+        ]
+        for start in range(0, len(chunks), limit):
+            try:
+                async with asyncio.timeout(self.timing.store_call_timeout_s):
+                    await place.store.write_chunks(
+                        attempt.work_id,
+                        attempt.document_id,
+                        place.space,
+                        attempt.build,
+                        chunks[start : start + limit],
+                    )
+            except TimeoutError as exc:
+                raise StoreTimeout() from exc
+
+    async def _go_live(
+        self, attempt: Attempt, generation: IndexGeneration, owner: UUID, prepared: Prepared, text: StoredText
+    ) -> Outcome:
+        finished = _finished(prepared, text, self.extractor_fingerprint)
+        async with self._transaction(attempt.work_id) as session:
+            return await go_live(session, attempt, generation.id, owner, finished)
+
+    async def _take_back(self, attempt: Attempt, generation: IndexGeneration, place: StorePlace, owner: UUID) -> None:
+        """Delete a build that did not go live, then its announcement; what fails here the reaper does later."""
+        try:
+            async with asyncio.timeout(self.timing.store_call_timeout_s):
+                await place.store.delete_build(attempt.work_id, attempt.document_id, place.space, attempt.build)
+            async with self._transaction(attempt.work_id) as session:
+                await writes.withdraw(
+                    session,
+                    document_id=attempt.document_id,
+                    generation_id=generation.id,
+                    build=attempt.build,
+                    owner=owner,
+                )
+        except (AppError, TimeoutError) as error:
+            log.warning("index_write.left_to_the_reaper", error=type(error).__name__, build=attempt.build)
+
+    async def prune(self, attempt: Attempt, generation: IndexGeneration) -> None:
+        """Remove older builds from the store; `prune_pending` stays until it has worked."""
+        place = await self.routing.store(generation)
+        if place is None:
+            return
+        try:
+            async with asyncio.timeout(self.timing.store_call_timeout_s):
+                await place.store.prune_chunks(attempt.work_id, attempt.document_id, place.space, attempt.build)
+            async with self._transaction(attempt.work_id) as session:
+                await clear_prune(session, attempt.document_id, generation.id, attempt.build)
+        except (AppError, TimeoutError) as error:
+            log.warning("prune.later", error=type(error).__name__, document_id=str(attempt.document_id))
+
+    async def _vectors(
+        self, attempt: Attempt, generation: IndexGeneration, place: StorePlace, prepared: Prepared
+    ) -> Mapping[int, Vector] | None:
+        """None when the store embeds by itself."""
+        embedder = await self.routing.embedder(generation)
+        if embedder is None:
+            return None
+        known = await self._known_vectors(attempt, generation, place)
+        last = 0.0
+
+        async def progress(done: int) -> None:
+            nonlocal last
+            now = asyncio.get_running_loop().time()
+            if now - last >= PROGRESS_INTERVAL_S:
+                last = now
+                await self.note(attempt, chunks_done=done)
+
+        return await embed_chunks(prepared.chunks, known, embedder, progress)
+
+    async def _known_vectors(
+        self, attempt: Attempt, generation: IndexGeneration, place: StorePlace
+    ) -> dict[bytes, Vector]:
+        """Vectors of the live build in the same space, by content hash: unchanged chunks are not bought again."""
+        if attempt.live_build is None:
+            return {}
+        async with self._transaction(attempt.work_id) as session:
+            build = await session.scalar(
+                select(Coordinates.build).where(
+                    Coordinates.work_id == attempt.work_id,
+                    Coordinates.document_id == attempt.document_id,
+                    Coordinates.generation_id == generation.id,
+                )
+            )
+            rows = await session.execute(
+                select(Span.chunk_index, Span.content_sha256).where(
+                    Span.document_id == attempt.document_id, Span.build == build
+                )
+            )
+            digests = {row[0]: row[1] for row in rows}
+        if build is None or not digests:
+            return {}
+        async with asyncio.timeout(self.timing.store_call_timeout_s):
+            stored = await place.store.fetch_vectors(attempt.work_id, attempt.document_id, place.space, build)
+        return {digests[i]: array("f", v) for i, v in (stored or {}).items() if i in digests}
+
+    async def note(self, attempt: Attempt, **values: object) -> None:
+        """Write stage or progress, if no newer attempt has begun."""
+        async with self._transaction(attempt.work_id) as session:
+            await attempts.note(session, attempt, **values)
+
+    def _transaction(self, work_id: UUID) -> AbstractAsyncContextManager[AsyncSession]:
+        return self.database.transaction(Reach.of(work_id))
+
+
+def _finished(prepared: Prepared, text: StoredText, extractor_fingerprint: str) -> Finished:
+    extracted = prepared.extracted
+    return Finished(
+        spans=[
+            SpanRow(
+                chunk_index=c.chunk_index,
+                start=c.start,
+                end=c.end,
+                page=c.page,
+                heading_path=c.heading_path,
+                token_count=c.token_count,
+                context=c.context,
+                content_sha256=c.content_sha256,
+                text=c.text,
+            )
+            for c in prepared.chunks
+        ],
+        terms=prepared.terms,
+        lexical_length=prepared.lexical_length,
+        text_key=text.key,
+        text_pending_id=text.pending_id,
+        content_type=extracted.content_type,
+        characters=len(extracted.text),
+        pages=len(extracted.page_starts) or None,
+        language=prepared.language,
+        extractor_fingerprint=extractor_fingerprint,
+        chunking_fingerprint=prepared.chunking_fingerprint,
+        analyzer_fingerprint=prepared.analyzer_fingerprint,
+        warnings=[{"code": w.code, "message": w.message} for w in extracted.warnings],
+    )
