@@ -69,6 +69,10 @@ class BuildWriter:
     async def write_and_go_live(
         self, attempt: Attempt, generation: IndexGeneration, prepared: Prepared, text: StoredText
     ) -> Outcome:
+        """Announce, write, go live; what did not go live is deleted again, at the latest by the reaper.
+
+        Raises: the errors of providers and stores.
+        """
         owner = new_id()
         place = await self.routing.store(generation)
         if place is None:
