@@ -13,7 +13,7 @@ from app.documents.router import router as documents_router
 from app.documents.schemas import rendered
 from app.documents.upload_router import router as upload_router
 from app.documents.uploading import Uploader
-from app.http import health, problems
+from app.http import health, openapi, problems
 from app.http.request_context import RequestContextMiddleware
 from app.identity.dependencies import routes_without_rule
 from app.identity.middleware import AuthenticationMiddleware
@@ -67,6 +67,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     if unguarded:
         raise RuntimeError(f"routes without a declared rule: {', '.join(unguarded)}")
     problems.install(app)
+    openapi.install(app, health.PUBLIC_PATHS)
     _add_middleware(app, settings)
     return app
 

@@ -91,9 +91,9 @@ async def change_knowledge_base(
 )
 async def delete_knowledge_base(
     session: SessionDep, caller: CallerDep, access: AccessDep, knowledge_base_id: UUID
-) -> schemas.DeletionAccepted:
+) -> schemas.KnowledgeBaseDeletion:
     """Delete a knowledge base and everything in it; nothing of it is found from now on."""
-    return schemas.DeletionAccepted(receipt_id=await service.delete(session, caller, access, knowledge_base_id))
+    return schemas.KnowledgeBaseDeletion(receipt_id=await service.delete(session, caller, access, knowledge_base_id))
 
 
 async def _counted(request: Request, session: AsyncSession, row: KnowledgeBase) -> schemas.KnowledgeBaseAnswer:

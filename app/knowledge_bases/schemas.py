@@ -66,7 +66,7 @@ class KnowledgeBaseList(Shape):
     next_cursor: str | None
 
 
-class DeletionAccepted(Shape):
+class KnowledgeBaseDeletion(Shape):
     """A deletion has been accepted: from now on nothing of it is found; the receipt tells when it is all removed."""
 
     receipt_id: UUID
