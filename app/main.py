@@ -11,6 +11,7 @@ from app.assembly import Assembly, open_assembly, readiness
 from app.db.engine import Database
 from app.documents.router import router as documents_router
 from app.documents.schemas import rendered
+from app.documents.upload_router import SCHEMAS as UPLOAD_SCHEMAS
 from app.documents.upload_router import router as upload_router
 from app.documents.uploading import Uploader
 from app.http import health, openapi, problems
@@ -43,10 +44,10 @@ DESCRIPTION = (
 def create_app(settings: Settings | None = None) -> FastAPI:
     """The application; connections are opened by its lifespan. Refuses to be built with an unguarded route."""
     settings = settings or Settings()
-    logs.configure(level=settings.log_level, form=settings.log_format)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        logs.configure(level=settings.log_level, form=settings.log_format)
         async with open_assembly(settings, role="api") as assembly:
             _fill(app, settings, assembly)
             yield
@@ -67,7 +68,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     if unguarded:
         raise RuntimeError(f"routes without a declared rule: {', '.join(unguarded)}")
     problems.install(app)
-    openapi.install(app, health.PUBLIC_PATHS)
+    openapi.install(app, health.PUBLIC_PATHS, UPLOAD_SCHEMAS)
     _add_middleware(app, settings)
     return app
 
