@@ -27,6 +27,7 @@ FUNCTIONS = {
     "stackroom_open_receipts",
     "stackroom_stranded_documents",
     "stackroom_forget_old_rows",
+    "stackroom_works_to_maintain",
 }
 
 
