@@ -24,6 +24,7 @@ import psycopg
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SHARED = REPOSITORY.parent / "shared"
+MODEL = Path(os.environ.get("KB_MODEL_DIR") or REPOSITORY / ".cache" / "model")
 sys.path.insert(0, str(REPOSITORY))
 
 from app.db.embedded import EmbeddedServer  # noqa: E402
@@ -67,12 +68,11 @@ def start(data_dir: Path, **environment: str) -> Running:
     """Start `stackroom serve` and wait until it is ready."""
     port = free_port()
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("KB_", "OPENAI_"))}
-    model = os.environ.get("KB_MODEL_DIR") or str(REPOSITORY / ".cache" / "model")
     began = time.monotonic()
     with (data_dir.parent / "serve.log").open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "app.cli", "serve", "--data-dir", str(data_dir), "--port", str(port)],
-            env={**kept, "KB_MODEL_DIR": model, "KB_LOG_LEVEL": "warning", **environment},
+            env={**kept, "KB_MODEL_DIR": str(MODEL), "KB_LOG_LEVEL": "warning", **environment},
             cwd=REPOSITORY,
             stdout=log,
             stderr=log,
