@@ -81,6 +81,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 async def _warm(assembly: Assembly) -> None:
     """Load the packaged model before the first question needs it; readiness does not wait for it."""
+    while (await readiness(assembly))[0]:  # noqa: ASYNC110 - a database tells nobody that it came back
+        await asyncio.sleep(0.2)
     try:
         for provider in await assembly.instances.open_chosen_by_environment("local"):
             await provider.create_embedding(["warm"], role="query", model=provider.default_model)

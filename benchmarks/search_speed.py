@@ -27,12 +27,9 @@ def main() -> None:
         loader = Loader(running)
         began = time.monotonic()
         big = loader.work(CHUNKS, "one")
-        asyncio.run(loader.write_vectors(big, loader.documents, maintain=True))
-        small = []
-        for number in range(200):
-            made = loader.work(CHUNKS // 200, f"many {number}")
-            asyncio.run(loader.write_vectors(made, loader.documents, maintain=False))
-            small.append(made)
+        asyncio.run(loader.write_vectors([big], maintain=True))
+        small = [loader.work(CHUNKS // 200, f"many {number}") for number in range(200)]
+        asyncio.run(loader.write_vectors(small, maintain=False))
         loader.finish()
         print(f"loaded 2 x {CHUNKS} chunks in {time.monotonic() - began:.0f} s")
         for name, works in (("one Work", [big]), ("200 Works", small)):

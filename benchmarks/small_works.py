@@ -17,7 +17,7 @@ def main() -> None:
     with service() as running:
         loader = Loader(running)
         mine = loader.work(10, "mine")
-        asyncio.run(loader.write_vectors(mine, loader.documents, maintain=False))
+        asyncio.run(loader.write_vectors([mine], maintain=False))
         loader.finish()
 
         def bodies(number: int) -> list[dict[str, object]]:
@@ -30,10 +30,9 @@ def main() -> None:
         ask(running, bodies(30), clients=1)
         alone = ask(running, bodies(150), clients=1)
         big = loader.work(BIG, "big")
-        asyncio.run(loader.write_vectors(big, loader.documents, maintain=True))
-        for number in range(NEIGHBOURS):
-            made = loader.work(10, f"neighbour {number}")
-            asyncio.run(loader.write_vectors(made, loader.documents, maintain=False))
+        asyncio.run(loader.write_vectors([big], maintain=True))
+        neighbours = [loader.work(10, f"neighbour {number}") for number in range(NEIGHBOURS)]
+        asyncio.run(loader.write_vectors(neighbours, maintain=False))
         loader.finish()
         ask(running, bodies(30), clients=1)
         crowded = ask(running, bodies(150), clients=1)
