@@ -93,6 +93,7 @@ def _assemble(settings: Settings, role: Role) -> Assembly:
         max_size=settings.database_pool_size,
         wait_s=settings.database_pool_timeout_s,
         timeout_s=settings.search_timeout_s,
+        prepares=settings.database_direct_url is None,
     )
     registry = Registry.discover()
     environment = environment_choice(settings, registry)

@@ -16,7 +16,10 @@ Connection = AsyncConnection[Any]
 class ReadPool:
     """Opened by its first use. The same rules as `Database`: the reach is set in the statement that begins."""
 
-    def __init__(self, url: str, database: Database, *, max_size: int, wait_s: float, timeout_s: float) -> None:
+    def __init__(
+        self, url: str, database: Database, *, max_size: int, wait_s: float, timeout_s: float, prepares: bool
+    ) -> None:
+        """`prepares`: statements are prepared on the server, which a transaction pooler does not allow."""
         self._database = database
         self._timeout_ms = int(timeout_s * 1000)
         self._opening = asyncio.Lock()
@@ -25,7 +28,7 @@ class ReadPool:
             driver_url(url),
             kwargs={
                 "autocommit": True,
-                "prepare_threshold": 2,
+                "prepare_threshold": 2 if prepares else None,
                 "connect_timeout": 5,
                 "application_name": "stackroom reads",
             },
