@@ -42,7 +42,7 @@ class ReadPool:
     @asynccontextmanager
     async def transaction(self, reach: Reach) -> AsyncIterator[Connection]:
         """A read-only transaction under row-level security. Raises: DatabaseUnavailable."""
-        role = f"set_config('role', '{APP_ROLE}', true), " if self._database.second_wall else ""
+        role = f"set_config('role', '{APP_ROLE}', true), " if await self._database.has_second_wall() else ""
         begin = (
             f"begin read only; select {role}set_config('stackroom.works', '{array_literal(reach.works)}', true),"
             f" set_config('stackroom.organizations', '{array_literal(reach.organizations)}', true),"
