@@ -1,5 +1,6 @@
 """The API process: routers, middleware, lifespan."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -11,20 +12,24 @@ from app.assembly import Assembly, open_assembly, readiness
 from app.db.engine import Database
 from app.documents.router import router as documents_router
 from app.documents.schemas import rendered
+from app.documents.upload_router import SCHEMAS as UPLOAD_SCHEMAS
 from app.documents.upload_router import router as upload_router
 from app.documents.uploading import Uploader
+from app.errors import AppError
 from app.http import health, openapi, problems
 from app.http.request_context import RequestContextMiddleware
 from app.identity.dependencies import routes_without_rule
 from app.identity.middleware import AuthenticationMiddleware
 from app.indexing.router import router as indexing_router
 from app.knowledge_bases.router import router as knowledge_bases_router
+from app.logs import get_logger
 from app.search.router import router as search_router
 from app.search.service import Searcher
 from app.search.vector import QueryEmbedder, VectorSearcher
 from app.settings import Settings
 from app.tenancy.router import router as tenancy_router
 
+log = get_logger()
 ROUTERS: tuple[APIRouter, ...] = (
     health.router,
     tenancy_router,
@@ -43,13 +48,15 @@ DESCRIPTION = (
 def create_app(settings: Settings | None = None) -> FastAPI:
     """The application; connections are opened by its lifespan. Refuses to be built with an unguarded route."""
     settings = settings or Settings()
-    logs.configure(level=settings.log_level, form=settings.log_format)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        logs.configure(level=settings.log_level, form=settings.log_format)
         async with open_assembly(settings, role="api") as assembly:
             _fill(app, settings, assembly)
+            warming = asyncio.create_task(_warm(assembly))
             yield
+            warming.cancel()
 
     app = FastAPI(
         title="Stackroom",
@@ -67,9 +74,18 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     if unguarded:
         raise RuntimeError(f"routes without a declared rule: {', '.join(unguarded)}")
     problems.install(app)
-    openapi.install(app, health.PUBLIC_PATHS)
+    openapi.install(app, health.PUBLIC_PATHS, UPLOAD_SCHEMAS)
     _add_middleware(app, settings)
     return app
+
+
+async def _warm(assembly: Assembly) -> None:
+    """Load the packaged model before the first question needs it; readiness does not wait for it."""
+    try:
+        for provider in await assembly.instances.open_chosen_by_environment("local"):
+            await provider.create_embedding(["warm"], role="query", model=provider.default_model)
+    except AppError as error:
+        log.warning("model.not_warmed", code=error.code)
 
 
 def _add_middleware(app: FastAPI, settings: Settings) -> None:

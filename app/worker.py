@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from collections.abc import Awaitable, Callable
 
 from app.ai_providers.packaged import PackagedTokenizer, build_model
 from app.assembly import Assembly, direct_url, open_assembly
@@ -72,19 +73,23 @@ async def work(
     )
     pace = Pace(settings.worker_concurrency, settings.job_heartbeat_s, settings.job_stalled_s)
     runner = JobRunner(direct_url(settings), assembly.database, tasks(pipeline, forgetting, upkeep), pace)
-    rounds = asyncio.create_task(_rounds(upkeep, settings.maintenance_interval_s))
+    rounds = [
+        asyncio.create_task(_rounds(upkeep.run, settings.maintenance_interval_s)),
+        asyncio.create_task(_rounds(upkeep.maintain, settings.maintenance_interval_s)),
+    ]
     log.info("worker.started", concurrency=settings.worker_concurrency)
     try:
         await runner.run(stop)
     finally:
-        rounds.cancel()
+        for task in rounds:
+            task.cancel()
         log.info("worker.stopped")
 
 
-async def _rounds(upkeep: Upkeep, interval_s: float) -> None:
+async def _rounds(one_round: Callable[[], Awaitable[None]], interval_s: float) -> None:
     while True:
         try:
-            await upkeep.run()
+            await one_round()
         except AppError as error:
             log.warning("upkeep.failed", code=error.code)
         await asyncio.sleep(interval_s)

@@ -44,6 +44,7 @@ def run_api(settings: Settings, *, host: str, port: int, processes: int) -> int:
     from app.cli.serve import die_with_parent
 
     die_with_parent()
+    logs.configure(level=settings.log_level, form=settings.log_format)
     uvicorn.run(
         "app.main:create_app",
         factory=True,

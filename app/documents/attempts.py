@@ -111,14 +111,6 @@ async def hand_back(session: AsyncSession, attempt: Attempt) -> bool:
     return await _write(session, attempt, values)
 
 
-async def fail_abandoned(session: AsyncSession, work_id: UUID, document_id: UUID) -> None:
-    """Mark a document failed whose jobs died too often; nothing if it is not waiting for one."""
-    query = select(Document).where(Document.id == document_id, Document.work_id == work_id).with_for_update()
-    document = (await session.scalars(query)).one_or_none()
-    if document is not None and document.status in ("queued", "processing"):
-        _set_failed(document, "gave_up", GAVE_UP)
-
-
 def _set_failed(document: Document, code: str, message: str) -> None:
     document.status, document.stage = "failed", None
     document.error_code, document.error_message, document.error_retryable = code, message, False

@@ -25,24 +25,23 @@ _FIELDS: dict[str, TypeAdapter[Any]] = {
     "external_id": TypeAdapter(schemas.ExternalId),
     "attributes": TypeAdapter(Attributes),
 }
+SCHEMAS = {
+    "DocumentUpload": {
+        "type": "object",
+        "title": "DocumentUpload",
+        "required": ["file"],
+        "properties": {
+            "file": {"type": "string", "format": "binary", "title": "File"},
+            "name": {"type": "string", "title": "Name", "minLength": 1, "maxLength": 255},
+            "external_id": {"type": "string", "title": "External Id", "minLength": 1, "maxLength": 1024},
+            "attributes": {"type": "string", "title": "Attributes", "description": "A JSON object."},
+        },
+    }
+}
 _MULTIPART = {
     "requestBody": {
         "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "title": "DocumentUpload",
-                    "required": ["file"],
-                    "properties": {
-                        "file": {"type": "string", "format": "binary", "title": "File"},
-                        "name": {"type": "string", "title": "Name", "minLength": 1, "maxLength": 255},
-                        "external_id": {"type": "string", "title": "External Id", "minLength": 1, "maxLength": 1024},
-                        "attributes": {"type": "string", "title": "Attributes", "description": "A JSON object."},
-                    },
-                }
-            }
-        },
+        "content": {"multipart/form-data": {"schema": {"$ref": "#/components/schemas/DocumentUpload"}}},
     }
 }
 _RAW = {

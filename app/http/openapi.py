@@ -1,6 +1,6 @@
 """The API description: what FastAPI derives, made plain for client generators."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from fastapi import FastAPI
@@ -12,8 +12,8 @@ PROBLEM = {
 }
 
 
-def install(app: FastAPI, public_paths: Collection[str]) -> None:
-    """Replace the application's description by the plain one, made once."""
+def install(app: FastAPI, public_paths: Collection[str], schemas: Mapping[str, Any]) -> None:
+    """Replace the application's description by the plain one, made once. `schemas`: those no route declares."""
 
     def described() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -25,6 +25,7 @@ def install(app: FastAPI, public_paths: Collection[str]) -> None:
                 routes=app.routes,
             )
             app.openapi_schema = _plain(found, public_paths)
+            app.openapi_schema["components"]["schemas"].update(schemas)
         return app.openapi_schema
 
     app.openapi = described  # type: ignore[method-assign]

@@ -9,10 +9,10 @@ from sqlalchemy import select, text
 from app.db.base import new_id
 from app.db.engine import Database, Reach
 from app.documents import outbox
-from app.documents.attempts import fail_abandoned
 from app.documents.models import Document
-from app.errors import AppError, Unavailable
+from app.errors import AppError
 from app.indexing import writes
+from app.indexing.going_live import find_active
 from app.indexing.models import Coordinates, IndexGeneration
 from app.indexing.pruning import clear_prune
 from app.indexing.routing import Routing, space_of
@@ -29,6 +29,8 @@ _STRANDED = text(
 _RECEIPTS = text(
     "select work_id, id, kind, object_id from stackroom_open_receipts(make_interval(secs => :seconds), :max_rows)"
 )
+_MAINTAIN = text("select work_id, index_version from stackroom_works_to_maintain(:max_rows)")
+_MAINTAINED = text("update works set maintained_version = :version where id = :work_id")
 _FORGET = text("select stackroom_forget_old_rows(interval '24 hours', interval '90 days')")
 
 
@@ -181,10 +183,15 @@ class Upkeep:
         async with self.database.unscoped() as session:
             await session.execute(_FORGET)
 
-    async def give_up_document(self, work_id: UUID, document_id: UUID) -> None:
-        """A document whose job killed its worker too often."""
-        try:
+    async def maintain(self) -> None:
+        """Let stores build indexes and compact for Works that have changed since the last time; may take minutes."""
+        async with self.database.unscoped() as session:
+            rows = (await session.execute(_MAINTAIN, {"max_rows": MAX_ROWS})).all()
+        for work_id, version in rows:
             async with self.database.transaction(Reach.of(work_id)) as session:
-                await fail_abandoned(session, work_id, document_id)
-        except Unavailable as error:
-            log.warning("document.give_up_later", code=error.code)
+                generation = await find_active(session, work_id)
+            place = None if generation is None else await self.routing.store(generation)
+            if place is not None:
+                await place.store.maintain(work_id, place.space)
+            async with self.database.transaction(Reach.of(work_id)) as session:
+                await session.execute(_MAINTAINED, {"work_id": work_id, "version": version})

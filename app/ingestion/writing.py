@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.ai_providers.contract import Vector
@@ -26,6 +26,7 @@ from app.indexing.routing import Routing, StorePlace
 from app.ingestion.embedding import embed_chunks
 from app.ingestion.leases import renewed
 from app.ingestion.preparing import Prepared
+from app.knowledge_bases.models import KnowledgeBase
 from app.logs import get_logger
 from app.vector_stores.contract import VectorChunk
 
@@ -110,13 +111,17 @@ class BuildWriter:
         return outcome
 
     async def _refused(self, attempt: Attempt) -> Outcome:
-        """Why an announcement was refused: the document goes, or only its generation."""
+        """Why an announcement was refused: the document or its place goes, or only the generation."""
         async with self._transaction(attempt.work_id) as session:
             row = await session.execute(
-                select(Document.deleting_at, Document.live_build).where(Document.id == attempt.document_id)
+                select(
+                    Document.live_build, func.coalesce(Document.deleting_at, KnowledgeBase.deleting_at).label("going")
+                )
+                .join(KnowledgeBase, KnowledgeBase.id == Document.kb_id)
+                .where(Document.id == attempt.document_id)
             )
             found = row.one_or_none()
-        if found is None or found.deleting_at is not None:
+        if found is None or found.going is not None:
             return "deleting"
         return "superseded" if (found.live_build or 0) >= attempt.build else "moved"
 
@@ -156,6 +161,8 @@ class BuildWriter:
     async def _take_back(self, attempt: Attempt, generation: IndexGeneration, place: StorePlace, owner: UUID) -> None:
         """Delete a build that did not go live, then its announcement; what fails here the reaper does later."""
         try:
+            if not await self._still_announced(attempt, owner):
+                return  # it went live although the answer of its commit was lost, or the reaper has it
             async with asyncio.timeout(self.timing.store_call_timeout_s):
                 await place.store.delete_build(attempt.work_id, attempt.document_id, place.space, attempt.build)
             async with self._transaction(attempt.work_id) as session:
@@ -168,6 +175,16 @@ class BuildWriter:
                 )
         except (AppError, TimeoutError) as error:
             log.warning("index_write.left_to_the_reaper", error=type(error).__name__, build=attempt.build)
+
+    async def _still_announced(self, attempt: Attempt, owner: UUID) -> bool:
+        async with self._transaction(attempt.work_id) as session:
+            return await writes.renew(
+                session,
+                document_id=attempt.document_id,
+                build=attempt.build,
+                owner=owner,
+                lease_s=self.timing.lease_s,
+            )
 
     async def prune(self, attempt: Attempt, generation: IndexGeneration) -> None:
         """Remove older builds from the store; `prune_pending` stays until it has worked."""

@@ -22,6 +22,7 @@ Task = Callable[..., Awaitable[None]]
 RECONNECT_S = 2.0
 CRASH_DELAY_S = 10.0
 STOP_S = 8.0
+POLL_S = 1.0  # what no notification tells: a lock that became free, a delay that is over
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class JobRunner:
             shutdown_graceful_timeout=STOP_S,
             update_heartbeat_interval=self._pace.heartbeat_s,
             stalled_worker_timeout=self._pace.stalled_s,
-            fetch_job_polling_interval=5.0,
+            fetch_job_polling_interval=POLL_S,
         )
 
     def _wrapped(self, task: Task) -> Callable[..., Awaitable[None]]:

@@ -97,6 +97,16 @@ class Instances:
                 self._open[instance_id] = await self._make(work_id, instance_id)
             return self._open[instance_id]
 
+    async def open_chosen_by_environment(self, plugin_id: str) -> list[Any]:
+        """Open the instances of a plugin that the environment chose, whatever Works use them."""
+        nobody = UUID(int=0)
+        async with self._database.unscoped() as session:
+            query = select(PluginInstance.id).where(
+                PluginInstance.plugin_id == plugin_id, PluginInstance.rung == "environment"
+            )
+            ids = (await session.scalars(query)).all()
+        return [await self.open(nobody, instance_id) for instance_id in ids]
+
     async def _make(self, work_id: UUID, instance_id: UUID) -> Any:
         async with self._database.transaction(Reach.of(work_id)) as session:
             organization_id = await session.scalar(_ORGANIZATION, {"work_id": work_id})

@@ -49,15 +49,19 @@ class OrganizationMember(Base):
 
 
 class Work(Base):
-    """A tenant workspace: the unit of isolation. `index_version` rises with every change a search could see."""
+    """A tenant workspace: the unit of isolation. `index_version` rises with every change a search could see;
+    `maintained_version` is the one its store was last maintained at.
+    """
 
     __tablename__ = "works"
+    __table_args__ = (Index("ix_works_to_maintain", "id", postgresql_where=text("index_version > maintained_version")),)
 
     id: Mapped[UUID] = mapped_column(primary_key=True, default=new_id)
     organization_id: Mapped[UUID] = mapped_column(ForeignKey("organizations.id"), index=True)
     name: Mapped[str] = mapped_column(String(255))
     settings: Mapped[dict[str, Any]] = mapped_column(default=dict)
     index_version: Mapped[int] = mapped_column(BigInteger, default=0)
+    maintained_version: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     deleting_at: Mapped[datetime | None]
     created_at: Mapped[datetime] = mapped_column(server_default=text("now()"))
 

@@ -164,6 +164,13 @@ FUNCTIONS = {
              order by d.updated_at limit max_rows
         $$
     """,
+    "stackroom_works_to_maintain(max_rows integer)": """
+        returns table (work_id uuid, index_version bigint)
+        language sql stable security definer set search_path from current as $$
+            select w.id, w.index_version from works w
+             where w.index_version > w.maintained_version order by w.id limit max_rows
+        $$
+    """,
     "stackroom_forget_old_rows(idempotency interval, receipts interval)": """
         returns void
         language sql volatile security definer set search_path from current as $$
@@ -271,12 +278,20 @@ def _create_tables() -> None:
         sa.Column("name", sa.String(length=255), nullable=False),
         sa.Column("settings", pg.JSONB(), nullable=False),
         sa.Column("index_version", sa.BigInteger(), nullable=False),
+        sa.Column("maintained_version", sa.BigInteger(), server_default="0", nullable=False),
         sa.Column("deleting_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("created_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
         sa.ForeignKeyConstraint(
             ["organization_id"], ["organizations.id"], name=op.f("fk_works_organization_id_organizations")
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_works")),
+    )
+    op.create_index(
+        "ix_works_to_maintain",
+        "works",
+        ["id"],
+        unique=False,
+        postgresql_where=sa.text("index_version > maintained_version"),
     )
     op.create_index(op.f("ix_works_organization_id"), "works", ["organization_id"], unique=False)
     op.create_table(
@@ -859,6 +874,7 @@ def _drop_tables() -> None:
     op.drop_index(op.f("ix_api_keys_user_id"), table_name="api_keys")
     op.drop_index(op.f("ix_api_keys_organization_id_id"), table_name="api_keys")
     op.drop_table("api_keys")
+    op.drop_index("ix_works_to_maintain", table_name="works")
     op.drop_index(op.f("ix_works_organization_id"), table_name="works")
     op.drop_table("works")
     op.drop_table("users")
