@@ -15,6 +15,7 @@ from app.ai_providers.local import LocalProvider, LocalSettings
 from app.chunking.settings import validate_settings
 from app.db.engine import APP_ROLE, Database, DatabaseUnavailable, driver_url, make_engine
 from app.db.migrating import migrate, schema_state, wait_for_database
+from app.db.reading import ReadPool
 from app.documents.repository import StatusCounter
 from app.identity.contract import Access, Authenticator
 from app.indexing.choosing import Chooser, EnvironmentChoice
@@ -47,6 +48,7 @@ class Assembly:
 
     settings: Settings
     database: Database
+    reads: ReadPool
     storage: BlobStore
     registry: Registry
     instances: Instances
@@ -71,6 +73,7 @@ async def open_assembly(settings: Settings, *, role: Role) -> AsyncIterator[Asse
     finally:
         await assembly.instances.close()
         await assembly.storage.close()
+        await assembly.reads.close()
         await assembly.database.close()
 
 
@@ -84,6 +87,13 @@ def _assemble(settings: Settings, role: Role) -> Assembly:
         application_name=f"stackroom {role}",
     )
     database = Database(engine, statement_timeout_s=settings.database_statement_timeout_s)
+    reads = ReadPool(
+        dsn,
+        database,
+        max_size=settings.database_pool_size,
+        wait_s=settings.database_pool_timeout_s,
+        timeout_s=settings.search_timeout_s,
+    )
     registry = Registry.discover()
     environment = environment_choice(settings, registry)
     _check_start(registry, environment)
@@ -98,13 +108,14 @@ def _assemble(settings: Settings, role: Role) -> Assembly:
     return Assembly(
         settings=settings,
         database=database,
+        reads=reads,
         storage=open_blob_store(settings.storage_location),
         registry=registry,
         instances=instances,
         routing=Routing(instances.open, instances.open),
         chooser=chooser,
         generations=Generations(database, chooser, chunks),
-        authenticator=KeyAuthenticator(database),
+        authenticator=KeyAuthenticator(database, reads),
         access=WorkAccess(),
         document_counter=StatusCounter(),
     )

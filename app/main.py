@@ -9,7 +9,6 @@ from starlette.middleware.cors import CORSMiddleware
 
 from app import __version__, logs
 from app.assembly import Assembly, open_assembly, readiness
-from app.db.engine import Database
 from app.documents.router import router as documents_router
 from app.documents.schemas import rendered
 from app.documents.upload_router import SCHEMAS as UPLOAD_SCHEMAS
@@ -24,6 +23,7 @@ from app.indexing.router import router as indexing_router
 from app.knowledge_bases.router import router as knowledge_bases_router
 from app.logs import get_logger
 from app.search.router import router as search_router
+from app.search.scoping import Scoping
 from app.search.service import Searcher
 from app.search.vector import QueryEmbedder, VectorSearcher
 from app.settings import Settings
@@ -81,6 +81,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 async def _warm(assembly: Assembly) -> None:
     """Load the packaged model before the first question needs it; readiness does not wait for it."""
+    while (await readiness(assembly))[0]:  # noqa: ASYNC110 - a database tells nobody that it came back
+        await asyncio.sleep(0.2)
     try:
         for provider in await assembly.instances.open_chosen_by_environment("local"):
             await provider.create_embedding(["warm"], role="query", model=provider.default_model)
@@ -126,17 +128,16 @@ def _fill(app: FastAPI, settings: Settings, assembly: Assembly) -> None:
         min_free_disk_bytes=settings.min_free_disk_bytes,
         render=rendered,
     )
-    state.searcher = _searcher(settings, assembly, assembly.database)
+    state.searcher = _searcher(settings, assembly)
     state.readiness = lambda: readiness(assembly)
 
 
-def _searcher(settings: Settings, assembly: Assembly, database: Database) -> Searcher:
+def _searcher(settings: Settings, assembly: Assembly) -> Searcher:
     queries = QueryEmbedder(timeout_s=settings.query_embedding_timeout_s)
     return Searcher(
-        database=database,
-        access=assembly.access,
+        reads=assembly.reads,
+        scoping=Scoping(assembly.database, assembly.reads, assembly.access),
         vectors=VectorSearcher(assembly.routing, queries, timeout_s=settings.search_timeout_s),
         default_limit=settings.max_results,
         fusion=settings.fusion,
-        timeout_s=settings.search_timeout_s,
     )

@@ -24,6 +24,7 @@ import psycopg
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SHARED = REPOSITORY.parent / "shared"
+MODEL = Path(os.environ.get("KB_MODEL_DIR") or REPOSITORY / ".cache" / "model")
 sys.path.insert(0, str(REPOSITORY))
 
 from app.db.embedded import EmbeddedServer  # noqa: E402
@@ -67,12 +68,11 @@ def start(data_dir: Path, **environment: str) -> Running:
     """Start `stackroom serve` and wait until it is ready."""
     port = free_port()
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("KB_", "OPENAI_"))}
-    model = os.environ.get("KB_MODEL_DIR") or str(REPOSITORY / ".cache" / "model")
     began = time.monotonic()
     with (data_dir.parent / "serve.log").open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "app.cli", "serve", "--data-dir", str(data_dir), "--port", str(port)],
-            env={**kept, "KB_MODEL_DIR": model, "KB_LOG_LEVEL": "warning", **environment},
+            env={**kept, "KB_MODEL_DIR": str(MODEL), "KB_LOG_LEVEL": "warning", **environment},
             cwd=REPOSITORY,
             stdout=log,
             stderr=log,
@@ -115,6 +115,7 @@ class Loaded:
     kb_id: UUID
     space: Space
     vectors: np.ndarray[Any, Any] = field(repr=False)
+    documents: list[UUID] = field(repr=False)
 
 
 class Loader:
@@ -194,9 +195,7 @@ class Loader:
             documents.append(uuid4())
         self._rows(work_id, kb_id, generation, documents, per_document)
         space = Space(1, str(first["model_fingerprint"]), int(first["dims"]))
-        made = Loaded(work_id, kb_id, space, np.concatenate(vectors))
-        self.documents = documents
-        return made
+        return Loaded(work_id, kb_id, space, np.concatenate(vectors), documents)
 
     def _template(self, size: int, number: int) -> tuple[list[str], list[tuple[str, bytes]], int]:
         """Texts and packed postings of one of a hundred different documents of that size."""
@@ -257,15 +256,16 @@ class Loader:
                     for term, data in packed:
                         copy.write_row((work_id, term, document_id, kb_id, 1, data))
 
-    async def write_vectors(self, loaded: Loaded, documents: Sequence[UUID], *, maintain: bool) -> None:
+    async def write_vectors(self, works: "Sequence[Loaded]", *, maintain: bool) -> None:
         store = PgvectorStore(PgvectorSettings(write_timeout_s=600), own_dsn=self.running.dsn)
-        size = len(loaded.vectors) // len(documents)
-        for number, document_id in enumerate(documents):
-            rows = loaded.vectors[number * size : (number + 1) * size]
-            chunks = [VectorChunk(loaded.kb_id, i, row) for i, row in enumerate(rows)]  # type: ignore[arg-type]
-            await store.write_chunks(loaded.work_id, document_id, loaded.space, 1, chunks)
-        if maintain:
-            await store.maintain(loaded.work_id, loaded.space)
+        for work in works:
+            size = len(work.vectors) // len(work.documents)
+            for number, document_id in enumerate(work.documents):
+                rows = work.vectors[number * size : (number + 1) * size]
+                chunks = [VectorChunk(work.kb_id, i, row) for i, row in enumerate(rows)]  # type: ignore[arg-type]
+                await store.write_chunks(work.work_id, document_id, work.space, 1, chunks)
+            if maintain:
+                await store.maintain(work.work_id, work.space)
         await store.close()
 
     def finish(self) -> None:

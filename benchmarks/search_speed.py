@@ -8,9 +8,12 @@ import statistics
 import sys
 import time
 
+import numpy as np
 import psycopg
-from _support import Loaded, Loader, Running, ask, report, service, table
+from _support import MODEL, Loaded, Loader, Running, ask, report, service, table
 
+from app.ai_providers.contract import Vector
+from app.ai_providers.local import LocalProvider, LocalSettings
 from app.vector_stores.pgvector import statements
 from app.vector_stores.pgvector.binary import Packed, PackedDumper, pack_halfvec
 
@@ -24,12 +27,9 @@ def main() -> None:
         loader = Loader(running)
         began = time.monotonic()
         big = loader.work(CHUNKS, "one")
-        asyncio.run(loader.write_vectors(big, loader.documents, maintain=True))
-        small = []
-        for number in range(200):
-            made = loader.work(CHUNKS // 200, f"many {number}")
-            asyncio.run(loader.write_vectors(made, loader.documents, maintain=False))
-            small.append(made)
+        asyncio.run(loader.write_vectors([big], maintain=True))
+        small = [loader.work(CHUNKS // 200, f"many {number}") for number in range(200)]
+        asyncio.run(loader.write_vectors(small, maintain=False))
         loader.finish()
         print(f"loaded 2 x {CHUNKS} chunks in {time.monotonic() - began:.0f} s")
         for name, works in (("one Work", [big]), ("200 Works", small)):
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def measure(running: Running, loader: Loader, name: str, works: list[Loaded]) -> dict[str, float]:
-    raw = raw_sql_ms(running, works)
+    raw = raw_sql_ms(running, loader, works)
     rows: list[tuple[object, ...]] = [("mode", "clients", "p50 ms", "p95 ms", "searches/s", "stages (p50 ms)")]
     found = {}
     for mode in ("vector", "lexical", "hybrid"):
@@ -67,9 +67,10 @@ def questions(loader: Loader, works: list[Loaded], mode: str, number: int) -> li
     return made
 
 
-def raw_sql_ms(running: Running, works: list[Loaded]) -> float:
-    """Median of the store's own statement over one bare connection."""
+def raw_sql_ms(running: Running, loader: Loader, works: list[Loaded]) -> float:
+    """Median of the store's own statement over one bare connection, with the vectors of such questions."""
     times = []
+    vectors = asyncio.run(embed([str(q["query"]) for q in questions(loader, works, "vector", QUESTIONS)]))
     with psycopg.connect(running.dsn, prepare_threshold=None) as connection:
         connection.adapters.register_dumper(Packed, PackedDumper)
         for n in range(QUESTIONS):
@@ -81,11 +82,8 @@ def raw_sql_ms(running: Running, works: list[Loaded]) -> float:
                 raise SystemExit("no space")
             promoted = len(work.vectors) > 10_000
             sql = statements.index_query(row[0], 384, "") if promoted else statements.exact_query(row[0], "")
-            values = {
-                "work_id": work.work_id,
-                "question": pack_halfvec(work.vectors[n % len(work.vectors)]),
-                "top_k": 18,
-            }
+            question = pack_halfvec(np.asarray(vectors[n], np.float32))
+            values = {"work_id": work.work_id, "question": question, "top_k": 38 if promoted else 18}
             began = time.perf_counter()
             with connection.transaction():
                 if promoted:
@@ -96,6 +94,14 @@ def raw_sql_ms(running: Running, works: list[Loaded]) -> float:
                 connection.execute(sql, values, binary=True).fetchall()  # type: ignore[call-overload]
             times.append((time.perf_counter() - began) * 1000)
     return statistics.median(times)
+
+
+async def embed(texts: list[str]) -> list[Vector]:
+    provider = LocalProvider(LocalSettings(model_dir=MODEL))
+    try:
+        return await provider.create_embedding(texts, role="query", model=provider.default_model)
+    finally:
+        await provider.close()
 
 
 if __name__ == "__main__":

@@ -133,41 +133,53 @@ def serve(settings: Settings, host: str, port: int, workers: int) -> int:
     started = time.monotonic()
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     try:
-        with DataDirectoryLock(settings.data_dir), _database(settings) as dsn:
-            return _serve(settings, dsn, host, port, workers, started)
+        with DataDirectoryLock(settings.data_dir), _database(settings) as database:
+            return _serve(settings, database, host, port, workers, started)
     except AppError as error:
         console.print(f"[red]{error.message}[/]")
         return 1
 
 
 @contextlib.contextmanager
-def _database(settings: Settings) -> Iterator[str]:
+def _database(settings: Settings) -> Iterator["_Database"]:
+    """The external database, or the embedded one, launched but not waited for."""
     if settings.database_url is not None:
-        yield settings.database_url.get_secret_value()
+        yield _Database(settings.database_url.get_secret_value(), None, False)
         return
     server = EmbeddedServer(settings.data_dir)
+    existed = (server.directory / "PG_VERSION").exists()
     console.print("Starting the database …")
     try:
-        yield server.start()
+        server.launch()
+        yield _Database(server.dsn, server, existed)
     finally:
         server.stop()
 
 
-def _serve(settings: Settings, dsn: str, host: str, port: int, workers: int, started: float) -> int:
-    from app.assembly import prepare_database
+@dataclass(frozen=True)
+class _Database:
+    """Where the database is; `server` when it is ours; `existed` = an earlier start has made its schema."""
 
+    dsn: str
+    server: EmbeddedServer | None
+    existed: bool
+
+
+def _serve(settings: Settings, database: _Database, host: str, port: int, workers: int, started: float) -> int:
+    """The API starts beside the database when there was one before; workers start when the schema is right."""
     if not _is_free(host, port):
         console.print(f"[red]Port {port} on {host} is in use; choose another with --port.[/]")
         return 1
-    embedded = settings.database_url is None
-    _ensure_model(settings)
-    asyncio.run(prepare_database(settings, dsn, alone=embedded))
-    supervisor = Supervisor(_children(settings, dsn, host, port, workers))
+    supervisor = Supervisor(_children(settings, database.dsn, host, port, workers))
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, supervisor.handle)
-    for child in supervisor.children:
-        child.start()
     try:
+        if database.existed:
+            supervisor.children[0].start()
+        _prepare(settings, database)
+        for child in supervisor.children:
+            if child.process is None:
+                child.start()
         if _wait_until_ready(supervisor, host, port):
             _announce(settings, host, port, time.monotonic() - started)
             code = supervisor.run()
@@ -177,6 +189,15 @@ def _serve(settings: Settings, dsn: str, host: str, port: int, workers: int, sta
         console.print("Stopping …")
         supervisor.stop()
     return code
+
+
+def _prepare(settings: Settings, database: _Database) -> None:
+    from app.assembly import prepare_database
+
+    _ensure_model(settings)
+    if database.server is not None:
+        database.server.wait_until_ready()
+    asyncio.run(prepare_database(settings, database.dsn, alone=database.server is not None))
 
 
 def _ensure_model(settings: Settings) -> None:

@@ -77,8 +77,8 @@ class Database:
         await session.execute(
             _ENTER if self.second_wall else _ENTER_WITHOUT_ROLE,
             {
-                "works": _array(reach.works),
-                "organizations": _array(reach.organizations),
+                "works": array_literal(reach.works),
+                "organizations": array_literal(reach.organizations),
                 "timeout": str(timeout_ms),
             },
         )
@@ -95,7 +95,9 @@ async def widen(session: AsyncSession, *works: UUID, organizations: Iterable[UUI
     if wider == reach:
         return
     session.info["reach"] = wider
-    await session.execute(_WIDEN, {"works": _array(wider.works), "organizations": _array(wider.organizations)})
+    await session.execute(
+        _WIDEN, {"works": array_literal(wider.works), "organizations": array_literal(wider.organizations)}
+    )
 
 
 @asynccontextmanager
@@ -110,7 +112,8 @@ async def _translated() -> AsyncIterator[None]:
         raise
 
 
-def _array(ids: Iterable[UUID]) -> str:
+def array_literal(ids: Iterable[UUID]) -> str:
+    """Ids as the text of a Postgres array."""
     return "{" + ",".join(sorted(str(i) for i in ids)) + "}"
 
 

@@ -1,14 +1,13 @@
 """The lexical leg: postings out of Postgres, scored in a thread."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, LiteralString
 from uuid import UUID
 
 import anyio.to_thread
-from sqlalchemy.ext.asyncio import AsyncSession
 
-from app.db.driver import driver_connection
-from app.db.engine import Database, Reach
+from app.db.engine import Reach
+from app.db.reading import Connection, ReadPool
 from app.documents.lexical.postings import count_postings
 from app.documents.lexical.queries import QueryTerms, analyze_query, phrase_matches
 from app.documents.lexical.scoring import plan_terms, score
@@ -29,18 +28,18 @@ _COUNTS = (
 )
 
 
-async def search_lexical(database: Database, allowed: Allowed, query: str, *, top_k: int) -> list[Scored]:
+async def search_lexical(reads: ReadPool, allowed: Allowed, query: str, *, top_k: int) -> list[Scored]:
     """The best `top_k` chunks by BM25, best first; ties by ref. A query without a word finds nothing."""
     terms = await anyio.to_thread.run_sync(analyze_query, query, allowed.languages)
     if not terms.groups or not allowed.knowledge_base_ids or allowed.document_ids == ():
         return []
-    async with database.transaction(Reach.of(allowed.scope.work_id)) as session:
-        rows, counts = await _fetch(session, allowed, terms)
+    async with reads.transaction(Reach.of(allowed.scope.work_id)) as connection:
+        rows, counts = await _fetch(connection, allowed, terms)
     depth = max(top_k, PHRASE_CANDIDATES) if terms.phrases else top_k
     hits = await anyio.to_thread.run_sync(_score, terms, rows, counts, allowed, depth)
     if terms.phrases and hits:
-        async with database.transaction(Reach.of(allowed.scope.work_id)) as session:
-            hits = await _prefer_phrases(session, hits, terms)
+        async with reads.transaction(Reach.of(allowed.scope.work_id)) as connection:
+            hits = await _prefer_phrases(connection, hits, terms)
     return hits[:top_k]
 
 
@@ -58,7 +57,7 @@ def _score(
 
 
 async def _fetch(
-    session: AsyncSession, allowed: Allowed, terms: QueryTerms
+    connection: Connection, allowed: Allowed, terms: QueryTerms
 ) -> tuple[list[tuple[str, UUID, int, bytes]], dict[str, int] | None]:
     facts: dict[str, Any] = {
         "work": allowed.scope.work_id,
@@ -68,30 +67,29 @@ async def _fetch(
     }
     narrowed = allowed.document_ids is not None
     if narrowed or allowed.chunks <= LARGE_CHUNKS:
-        return await _rows(session, _ROWS + (_ONLY if narrowed else ""), facts), None
-    connection = await driver_connection(session)
+        return await _rows(connection, _ROWS + (_ONLY if narrowed else ""), facts), None
     async with connection.cursor(binary=True) as cursor:
         await cursor.execute(_COUNTS, facts)
         counts = {term: count_postings(int(size), int(rows)) for term, rows, size in await cursor.fetchall()}
     plan = plan_terms(terms, counts)
-    rows = await _rows(session, _ROWS, {**facts, "terms": list(plan.essential)})
+    rows = await _rows(connection, _ROWS, {**facts, "terms": list(plan.essential)})
     if plan.for_candidates:
         candidates = list({row[1] for row in rows})
         later = {**facts, "terms": list(plan.for_candidates), "documents": candidates}
-        rows += await _rows(session, _ROWS + _ONLY, later)
+        rows += await _rows(connection, _ROWS + _ONLY, later)
     return rows, counts
 
 
-async def _rows(session: AsyncSession, statement: str, facts: dict[str, Any]) -> list[tuple[str, UUID, int, bytes]]:
-    connection = await driver_connection(session)
+async def _rows(
+    connection: Connection, statement: LiteralString, facts: dict[str, Any]
+) -> list[tuple[str, UUID, int, bytes]]:
     async with connection.cursor(binary=True) as cursor:
         await cursor.execute(statement, facts)
         return [(row[0], row[1], row[2], row[3]) for row in await cursor.fetchall()]
 
 
-async def _prefer_phrases(session: AsyncSession, hits: Sequence[Scored], terms: QueryTerms) -> list[Scored]:
+async def _prefer_phrases(connection: Connection, hits: Sequence[Scored], terms: QueryTerms) -> list[Scored]:
     """Keep the chunks in which every quoted phrase stands; without any, all stay as they were."""
-    connection = await driver_connection(session)
     refs = [h.ref for h in hits]
     async with connection.cursor(binary=True) as cursor:
         await cursor.execute(

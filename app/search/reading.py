@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy.ext.asyncio import AsyncSession
-
-from app.db.driver import driver_connection
+from app.db.reading import Connection
 from app.search.fusion import Ref
 from app.search.scoping import Allowed
 
@@ -39,9 +37,8 @@ class LiveChunk:
     attributes: dict[str, Any]
 
 
-async def fetch_live(session: AsyncSession, allowed: Allowed, refs: Sequence[Ref]) -> dict[Ref, LiveChunk]:
+async def fetch_live(connection: Connection, allowed: Allowed, refs: Sequence[Ref]) -> dict[Ref, LiveChunk]:
     """The chunks among `refs` that are live, of this Work, and in the allowed knowledge bases and documents."""
-    connection = await driver_connection(session)
     async with connection.cursor(binary=True) as cursor:
         await cursor.execute(
             _LIVE,

@@ -1,39 +1,63 @@
 """What a search may look at: every id authorised one by one, then one Work, its knowledge bases and documents."""
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import select, text
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from app.db.engine import Database, Reach
+from app.db.reading import ReadPool
 from app.documents import service as documents
 from app.documents.attributes import Comparison, Group, condition
 from app.documents.models import Document
 from app.errors import FieldFault
 from app.identity.caller import Caller, WorkScope
 from app.identity.contract import Access
-from app.indexing.going_live import find_active
 from app.indexing.models import IndexGeneration
 from app.knowledge_bases import service as knowledge_bases
 from app.knowledge_bases.repository import list_searchable
 from app.search.errors import TwoWorks
-from app.tenancy.service import get_work
+from app.tenancy.errors import WorkNotFound
 
-# A loose index scan: one step per language, however many documents there are.
-_LANGUAGES = text(
-    """
-    with recursive found as (
-        (select language from kb_documents where work_id = :work_id and live_build is not null
+# One statement answers all. The languages are a loose index scan: one step per language, however many documents.
+_SNAPSHOT = """
+    with recursive spoken as (
+        (select language from kb_documents where work_id = %(work)b and live_build is not null
           order by language limit 1)
         union all
         select (select d.language from kb_documents d
-                 where d.work_id = :work_id and d.live_build is not null and d.language > f.language
+                 where d.work_id = %(work)b and d.live_build is not null and d.language > s.language
                  order by d.language limit 1)
-          from found f where f.language is not null
+          from spoken s where s.language is not null
     )
-    select language from found where language is not null
-    """
+    select w.organization_id, w.settings, k.ids, k.chunks, k.length,
+           (select array_agg(language) from spoken where language is not null) as languages,
+           g.id, g.number, g.vector_store_id, g.store_instance_id, g.embedding_provider_id, g.provider_instance_id,
+           g.embedding_model, g.model_fingerprint, g.dims
+      from works w
+      left join index_generations g on g.work_id = w.id and g.state = 'active'
+      cross join lateral (
+        select coalesce(array_agg(b.id order by b.id), '{}') as ids, coalesce(sum(b.live_chunks), 0)::bigint as chunks,
+               coalesce(sum(b.live_length), 0)::bigint as length
+          from knowledge_bases b
+         where b.work_id = w.id and b.owner_type = 'user' and b.owner_id = %(user)b and b.deleting_at is null
+           and (%(wanted)b::uuid[] is null or b.id = any(%(wanted)b::uuid[]))) k
+     where w.id = %(work)b and w.organization_id = %(organization)b and w.deleting_at is null
+"""
+_GENERATION = (
+    "id",
+    "number",
+    "vector_store_id",
+    "store_instance_id",
+    "embedding_provider_id",
+    "provider_instance_id",
+    "embedding_model",
+    "model_fingerprint",
+    "dims",
 )
 
 
@@ -56,36 +80,89 @@ class Allowed:
     max_results: int | None
 
 
-async def resolve(
-    session: AsyncSession,
-    caller: Caller,
-    access: Access,
-    *,
-    work_id: UUID | None,
-    knowledge_base_ids: Collection[UUID] | None,
-    document_ids: Collection[UUID] | None,
-    filtered: Comparison | Group | None,
-) -> Allowed:
-    """Authorise and narrow. Raises: NotFound for each id the caller may not see, TwoWorks."""
-    scope = await _one_work(session, caller, access, work_id, knowledge_base_ids, document_ids)
-    searchable = await list_searchable(session, scope, knowledge_base_ids)
-    kb_ids = tuple(row[0] for row in searchable)
-    chunks, length = sum(row[1] for row in searchable), sum(row[2] for row in searchable)
-    eligible, narrowed = chunks, None
-    if document_ids is not None or filtered is not None:
-        narrowed, eligible = await _narrow(session, scope, kb_ids, document_ids, filtered)
-    languages = await session.scalars(_LANGUAGES, {"work_id": scope.work_id})
-    work = await get_work(session, scope.work_id)
+class Scoping:
+    """Answers what a caller's search may look at."""
+
+    def __init__(self, database: Database, reads: ReadPool, access: Access) -> None:
+        self._database = database
+        self._reads = reads
+        self._access = access
+
+    async def resolve(
+        self,
+        caller: Caller,
+        *,
+        work_id: UUID | None,
+        knowledge_base_ids: Collection[UUID] | None,
+        document_ids: Collection[UUID] | None,
+        filtered: Comparison | Group | None,
+    ) -> Allowed:
+        """Authorise and narrow. Raises: NotFound for each id the caller may not see, TwoWorks.
+
+        Most searches name nothing, or knowledge bases of the Work they are expected in: then one statement does both.
+        """
+        expected = work_id or caller.default_work_id
+        if document_ids is None and expected is not None and caller.key_work_id in (None, expected):
+            allowed = await self._look(caller, expected, knowledge_base_ids)
+            if allowed is not None and set(knowledge_base_ids or ()) <= set(allowed.knowledge_base_ids):
+                return await self._narrowed(caller, allowed, None, filtered)
+        async with self._transaction(caller) as session:
+            scope = await _one_work(session, caller, self._access, work_id, knowledge_base_ids, document_ids)
+        allowed = await self._look(caller, scope.work_id, knowledge_base_ids)
+        if allowed is None:  # deleted a moment ago
+            raise WorkNotFound()
+        return await self._narrowed(caller, allowed, document_ids, filtered)
+
+    async def _look(self, caller: Caller, work_id: UUID, wanted: Collection[UUID] | None) -> Allowed | None:
+        """One Work and the knowledge bases in it that the caller may see; None for a foreign or unknown Work."""
+        reach = Reach.of(work_id, organizations=[caller.organization_id])
+        values = {
+            "work": work_id,
+            "user": caller.user_id,
+            "organization": caller.organization_id,
+            "wanted": None if wanted is None else list(wanted),
+        }
+        async with self._reads.transaction(reach) as connection, connection.cursor(binary=True) as cursor:
+            await cursor.execute(_SNAPSHOT, values)
+            row = await cursor.fetchone()
+        return None if row is None else _allowed(caller, work_id, row)
+
+    async def _narrowed(
+        self,
+        caller: Caller,
+        allowed: Allowed,
+        document_ids: Collection[UUID] | None,
+        filtered: Comparison | Group | None,
+    ) -> Allowed:
+        if document_ids is None and filtered is None:
+            return allowed
+        async with self._transaction(caller) as session:
+            await self._access.enter_work(session, caller, allowed.scope.work_id)
+            narrowed, eligible = await _narrow(
+                session, allowed.scope, allowed.knowledge_base_ids, document_ids, filtered
+            )
+        return replace(allowed, document_ids=narrowed, eligible=eligible)
+
+    def _transaction(self, caller: Caller) -> AbstractAsyncContextManager[AsyncSession]:
+        return self._database.transaction(Reach.of(organizations=[caller.organization_id]))
+
+
+def _allowed(caller: Caller, work_id: UUID, row: Sequence[Any]) -> Allowed:
+    organization_id, settings, ids, chunks, length, languages = row[:6]
+    generation = None
+    if row[6] is not None:
+        values = dict(zip(_GENERATION, row[6:], strict=True))
+        generation = IndexGeneration(work_id=work_id, state="active", **values)
     return Allowed(
-        scope=scope,
-        knowledge_base_ids=kb_ids,
-        document_ids=narrowed,
+        scope=WorkScope(work_id, organization_id, caller.user_id, caller.has("write")),
+        knowledge_base_ids=tuple(ids),
+        document_ids=None,
         chunks=chunks,
         length=length,
-        eligible=eligible,
-        generation=await find_active(session, scope.work_id),
-        languages=frozenset([None, *languages]),
-        max_results=work.settings.get("max_results"),
+        eligible=chunks,
+        generation=generation,
+        languages=frozenset([None, *(languages or ())]),
+        max_results=settings.get("max_results"),
     )
 
 

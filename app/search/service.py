@@ -8,16 +8,16 @@ from typing import Any, Literal
 from uuid import UUID
 
 from app.ai_providers.contract import EmbeddingModel
-from app.db.engine import Database, Reach
+from app.db.engine import Reach
+from app.db.reading import ReadPool
 from app.documents.attributes import Comparison, Group
 from app.identity.caller import Caller
-from app.identity.contract import Access
 from app.indexing.models import IndexGeneration
 from app.search.errors import VectorSearchUnavailable
 from app.search.fusion import Ref, Scored, reciprocal_rank_fusion, score_fusion
 from app.search.lexical import search_lexical
 from app.search.reading import LiveChunk, fetch_live
-from app.search.scoping import Allowed, resolve
+from app.search.scoping import Allowed, Scoping
 from app.search.vector import VectorLeg, VectorSearcher, ref_of
 from app.vector_stores.contract import QueryHit
 
@@ -83,12 +83,11 @@ class _Merged:
 class Searcher:
     """Answers questions. Holds no connection while a provider or store is waited for."""
 
-    database: Database
-    access: Access
+    reads: ReadPool
+    scoping: Scoping
     vectors: VectorSearcher
     default_limit: int
     fusion: Literal["score", "rrf"] = "score"
-    timeout_s: float = 5
 
     async def search(self, caller: Caller, question: Question) -> Answer:
         """Raises: NotFound, TwoWorks, VectorSearchUnavailable (mode `vector` only)."""
@@ -115,17 +114,13 @@ class Searcher:
         return best
 
     async def _resolve(self, caller: Caller, question: Question) -> Allowed:
-        reach = Reach.of(organizations=[caller.organization_id])
-        async with self.database.transaction(reach, timeout_s=self.timeout_s) as session:
-            return await resolve(
-                session,
-                caller,
-                self.access,
-                work_id=question.work_id,
-                knowledge_base_ids=question.knowledge_base_ids,
-                document_ids=question.document_ids,
-                filtered=question.filter,
-            )
+        return await self.scoping.resolve(
+            caller,
+            work_id=question.work_id,
+            knowledge_base_ids=question.knowledge_base_ids,
+            document_ids=question.document_ids,
+            filtered=question.filter,
+        )
 
     @staticmethod
     def _depth(question: Question, limit: int) -> int:
@@ -138,7 +133,7 @@ class Searcher:
             if question.mode == "vector":
                 return []
             began = time.perf_counter()
-            found = await search_lexical(self.database, allowed, question.query, top_k=depth)
+            found = await search_lexical(self.reads, allowed, question.query, top_k=depth)
             timings["lexical_ms"] = (time.perf_counter() - began) * 1000
             return found
 
@@ -208,8 +203,8 @@ class Searcher:
         return answer, not dead or len(answer.hits) >= limit
 
     async def _fetch(self, allowed: Allowed, refs: Sequence[Ref]) -> dict[Ref, LiveChunk]:
-        async with self.database.transaction(Reach.of(allowed.scope.work_id), timeout_s=self.timeout_s) as session:
-            return await fetch_live(session, allowed, refs)
+        async with self.reads.transaction(Reach.of(allowed.scope.work_id)) as connection:
+            return await fetch_live(connection, allowed, refs)
 
 
 def confidence(normalized_score: float, model: EmbeddingModel | None) -> float | None:

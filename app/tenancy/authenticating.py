@@ -2,12 +2,14 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from typing import LiteralString
 from uuid import UUID
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.db.engine import Database, Reach, widen
+from app.db.reading import ReadPool
 from app.errors import Unauthenticated, Unavailable
 from app.identity.caller import Caller, WorkScope
 from app.identity.contract import ObjectKind
@@ -16,7 +18,7 @@ from app.tenancy.errors import NoDefaultWork, WorkNotFound
 from app.tenancy.keys import hash_key
 
 log = get_logger()
-_FIND = text("select * from stackroom_find_api_key(:key_hash)")
+_FIND: LiteralString = "select * from stackroom_find_api_key(%(key_hash)b)"
 _TOUCH = text(
     "update api_keys set last_used_at = now()"
     " where id = :id and (last_used_at is null or last_used_at < now() - interval '1 minute')"
@@ -28,28 +30,28 @@ _OWNED = text("select work_id from stackroom_works_with_owner(:user_id)")
 class KeyAuthenticator:
     """Looks a key up by its hash, on every request: a revoked key is refused at once."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, reads: ReadPool) -> None:
         self._database = database
+        self._reads = reads
         self._touches: set[asyncio.Task[None]] = set()
 
     async def authenticate(self, token: str) -> Caller:
         """Raises: Unauthenticated for an unknown, expired or revoked key alike."""
-        async with self._database.unscoped() as session:
-            row = (await session.execute(_FIND, {"key_hash": hash_key(token)})).one_or_none()
+        row = await self._reads.fetch_one(_FIND, {"key_hash": hash_key(token)})
         now = datetime.now(UTC)
-        if row is None or row.revoked_at is not None or (row.expires_at is not None and row.expires_at <= now):
+        if row is None or row["revoked_at"] is not None or (row["expires_at"] is not None and row["expires_at"] <= now):
             raise Unauthenticated()
-        if row.last_used_at is None or row.last_used_at < now - timedelta(minutes=1):
-            self._note_use(row.id, row.organization_id)
+        if row["last_used_at"] is None or row["last_used_at"] < now - timedelta(minutes=1):
+            self._note_use(row["id"], row["organization_id"])
         return Caller(
-            key_id=row.id,
-            user_id=row.user_id,
-            user_name=row.user_name,
-            organization_id=row.organization_id,
-            role=row.role,
-            scopes=frozenset(row.scopes),
-            key_work_id=row.work_id,
-            default_work_id=row.work_id or row.default_work_id,
+            key_id=row["id"],
+            user_id=row["user_id"],
+            user_name=row["user_name"],
+            organization_id=row["organization_id"],
+            role=row["role"],
+            scopes=frozenset(row["scopes"]),
+            key_work_id=row["work_id"],
+            default_work_id=row["work_id"] or row["default_work_id"],
         )
 
     def _note_use(self, key_id: UUID, organization_id: UUID) -> None:

@@ -1,0 +1,87 @@
+"""Hot reads: a pool of bare connections, and transactions that cost two round trips beside their statements."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, LiteralString
+
+from psycopg import AsyncConnection, InterfaceError, OperationalError
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from app.db.engine import APP_ROLE, Database, DatabaseUnavailable, Reach, array_literal, driver_url
+
+Connection = AsyncConnection[Any]
+
+
+class ReadPool:
+    """Opened by its first use. The same rules as `Database`: the reach is set in the statement that begins."""
+
+    def __init__(self, url: str, database: Database, *, max_size: int, wait_s: float, timeout_s: float) -> None:
+        self._database = database
+        self._timeout_ms = int(timeout_s * 1000)
+        self._opening = asyncio.Lock()
+        self._is_open = False
+        self._pool = AsyncConnectionPool[Connection](
+            driver_url(url),
+            kwargs={
+                "autocommit": True,
+                "prepare_threshold": 2,
+                "connect_timeout": 5,
+                "application_name": "stackroom reads",
+            },
+            min_size=1,
+            max_size=max_size,
+            timeout=wait_s,
+            name="reads",
+            open=False,
+        )
+
+    @asynccontextmanager
+    async def transaction(self, reach: Reach) -> AsyncIterator[Connection]:
+        """A read-only transaction under row-level security. Raises: DatabaseUnavailable."""
+        role = f"set_config('role', '{APP_ROLE}', true), " if self._database.second_wall else ""
+        begin = (
+            f"begin read only; select {role}set_config('stackroom.works', '{array_literal(reach.works)}', true),"
+            f" set_config('stackroom.organizations', '{array_literal(reach.organizations)}', true),"
+            f" set_config('statement_timeout', '{self._timeout_ms}', true)"
+        )
+        async with self._connection() as connection:
+            await connection.execute(begin)  # ids only: nothing a user wrote
+            try:
+                yield connection
+            except BaseException:
+                await connection.rollback()
+                raise
+            await connection.commit()
+
+    async def fetch_one(self, statement: LiteralString, values: Mapping[str, object]) -> Mapping[str, Any] | None:
+        """The row of a single statement outside a transaction: for the named functions. Raises: DatabaseUnavailable."""
+        async with self._connection() as connection, connection.cursor(binary=True) as cursor:
+            await cursor.execute(statement, values)
+            row = await cursor.fetchone()
+            names = [column.name for column in cursor.description or ()]
+            return None if row is None else dict(zip(names, row, strict=True))
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Connection]:
+        try:
+            if not self._is_open:
+                async with self._opening:
+                    await self._pool.open()
+                    self._is_open = True
+            async with self._pool.connection() as connection:
+                yield connection
+        except (OperationalError, InterfaceError, PoolTimeout) as exc:
+            await self._drop_dead()
+            raise DatabaseUnavailable(retry_after_s=2) from exc
+
+    async def _drop_dead(self) -> None:
+        """A server that went away took every connection along: look at them now, not one per request."""
+        try:
+            await self._pool.check()
+        except (OperationalError, InterfaceError, PoolTimeout):
+            return  # it is still away
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._pool.close()
