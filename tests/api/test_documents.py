@@ -310,9 +310,7 @@ def test_a_refused_request_frees_its_key(tenant: Tenant) -> None:
     kb = tenant.knowledge_base()
     url = f"/knowledge-bases/{kb}/documents"
     headers = {"Idempotency-Key": "free"}
-    refused = tenant.client.post(
-        url, files={"file": ("a.txt", b"x")}, data={"attributes": "[]"}, headers=headers
-    )
+    refused = tenant.client.post(url, files={"file": ("a.txt", b"x")}, data={"attributes": "[]"}, headers=headers)
     accepted = tenant.client.post(url, files={"file": ("a.txt", b"x")}, headers=headers)
 
     assert (refused.status_code, accepted.status_code) == (422, 202)

@@ -424,9 +424,7 @@ def test_a_text_over_the_json_limit_is_413(tenant: Tenant) -> None:
 
 def test_a_text_over_the_upload_limit_is_413_too(service: Service, tenant: Tenant) -> None:
     kb = tenant.knowledge_base()
-    answer = tenant.client.post(
-        f"/knowledge-bases/{kb}/documents/text", json={"name": "n", "text": "x" * 2_100_000}
-    )
+    answer = tenant.client.post(f"/knowledge-bases/{kb}/documents/text", json={"name": "n", "text": "x" * 2_100_000})
 
     assert answer.status_code == 413
     assert answer.json()["max_bytes"] == 2_000_000
