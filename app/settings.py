@@ -65,7 +65,7 @@ class Settings(BaseSettings):
     extraction_max_inflated_bytes: int = Field(default=512 * MIB, ge=MIB)
 
     # --- jobs
-    worker_concurrency: int = Field(default=2, ge=1, le=64)
+    worker_concurrency: int = Field(default=4, ge=1, le=64)
     job_heartbeat_s: float = Field(default=10, gt=0)
     job_stalled_s: float = Field(default=30, gt=0)
     job_max_attempts: int = Field(default=3, ge=1, le=20)

@@ -1,6 +1,7 @@
 """An attempt at processing a document: it takes a build number, and reports only while no newer one has begun."""
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -30,6 +31,7 @@ class Attempt:
     file_name: str
     declared_type: str | None
     live_build: int | None
+    started: float = field(default_factory=time.monotonic)
 
 
 async def begin_attempt(

@@ -41,10 +41,9 @@ class Generations:
                 return active
             return await _add(session, work_id, choice)
 
-    async def chunk_settings(self, work_id: UUID) -> ChunkSettings:
+    async def chunk_settings(self, session: AsyncSession, work_id: UUID) -> ChunkSettings:
         """Environment default → organization → Work, later wins."""
-        async with self._database.transaction(Reach.of(work_id)) as session:
-            facts = await work_facts(session, work_id)
+        facts = await work_facts(session, work_id)
         merged = {**facts.organization_settings, **facts.work_settings}
         return ChunkSettings(
             size_tokens=merged.get("chunk_size_tokens", self._chunks.size_tokens),

@@ -124,7 +124,7 @@ async def _stamp(
         "embedding_model": generation.embedding_model,
         "embedding_dims": generation.dims,
         "last_embedded_at": datetime.now(UTC),
-        "prune_pending": generation.vector_store_id is not None,
+        "prune_pending": generation.vector_store_id is not None and attempt.build > 1,
     }
     keys = {"work_id": attempt.work_id, "document_id": attempt.document_id, "generation_id": generation.id}
     stamped = insert(Coordinates).values(**keys, **values)

@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.ai_providers.contract import ProviderUnavailable
-from app.chunking.contract import Tokenizer
+from app.chunking.contract import ChunkSettings, Tokenizer
 from app.db.engine import Database, Reach
 from app.documents import attempts, outbox
 from app.documents.attempts import Attempt
@@ -53,10 +53,11 @@ class Pipeline:
         """
         async with self._transaction(work_id) as session:
             attempt = await attempts.begin_attempt(session, work_id, document_id, max_attempts=self.timing.max_attempts)
-        if attempt is None:
+            settings = None if attempt is None else await self.generations.chunk_settings(session, work_id)
+        if attempt is None or settings is None:
             return
         try:
-            await self._run(attempt)
+            await self._run(attempt, settings)
         except (ProviderUnavailable, VectorStoreUnavailable, StoreTimeout) as error:
             await self._wait(attempt, error)
             raise JobRetry(self.patience.failed(error)) from error
@@ -71,13 +72,14 @@ class Pipeline:
         except Exception as error:
             log.exception("document.attempt_crashed", document_id=str(document_id), attempt=attempt.number)
             await self._after_crash(attempt, error)
+        finally:
+            self.writer.forget_notes(attempt)
 
-    async def _run(self, attempt: Attempt) -> None:
+    async def _run(self, attempt: Attempt, settings: ChunkSettings) -> None:
         self.patience.check()
         log.info("document.started", document_id=str(attempt.document_id), build=attempt.build)
         extracted = await extract(self.storage, self.extractor, attempt)
         await self.writer.note(attempt, stage="chunking", content_type=extracted.content_type)
-        settings = await self.generations.chunk_settings(attempt.work_id)
         prepared = await prepare(extracted, settings, self.tokenizer)
         await self.writer.note(attempt, stage="embedding", chunks_total=len(prepared.chunks))
         text = await self._store_text(attempt, extracted.text)

@@ -1,10 +1,11 @@
 """Writing a build: vectors, the announced write to the store, go-live, and taking back what did not go live."""
 
 import asyncio
+import time
 from array import array
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from sqlalchemy import func, select
@@ -32,6 +33,7 @@ from app.vector_stores.contract import VectorChunk
 
 log = get_logger()
 PROGRESS_INTERVAL_S = 1.0
+NOTE_INTERVAL_S = 0.4
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ class BuildWriter:
     routing: Routing
     timing: Timing
     extractor_fingerprint: str
+    _noted: dict[UUID, float] = field(default_factory=dict)
+    _unwritten: dict[UUID, dict[str, object]] = field(default_factory=dict)
 
     async def write_and_go_live(
         self, attempt: Attempt, generation: IndexGeneration, prepared: Prepared, text: StoredText
@@ -188,6 +192,8 @@ class BuildWriter:
 
     async def prune(self, attempt: Attempt, generation: IndexGeneration) -> None:
         """Remove older builds from the store; `prune_pending` stays until it has worked."""
+        if attempt.build == 1:
+            return
         place = await self.routing.store(generation)
         if place is None:
             return
@@ -245,9 +251,21 @@ class BuildWriter:
         return {digests[i]: array("f", v) for i, v in (stored or {}).items() if i in digests}
 
     async def note(self, attempt: Attempt, **values: object) -> None:
-        """Write stage or progress, if no newer attempt has begun."""
+        """Write stage or progress, if no newer attempt has begun; not more often than somebody could read it."""
+        now = time.monotonic()
+        last = self._noted.get(attempt.document_id, attempt.started)
+        if now - last < NOTE_INTERVAL_S:
+            self._unwritten.setdefault(attempt.document_id, {}).update(values)
+            return
+        self._noted[attempt.document_id] = now
+        unwritten = self._unwritten.pop(attempt.document_id, {})
         async with self._transaction(attempt.work_id) as session:
-            await attempts.note(session, attempt, **values)
+            await attempts.note(session, attempt, **{**unwritten, **values})
+
+    def forget_notes(self, attempt: Attempt) -> None:
+        """The attempt has ended: its last state is written by what ended it."""
+        self._noted.pop(attempt.document_id, None)
+        self._unwritten.pop(attempt.document_id, None)
 
     def _transaction(self, work_id: UUID) -> AbstractAsyncContextManager[AsyncSession]:
         return self.database.transaction(Reach.of(work_id))
