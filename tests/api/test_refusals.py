@@ -85,7 +85,7 @@ def nothing_left(service: Service, tenant: Tenant, blobs: int = 0) -> bool:
     ],
 )
 def test_every_header_that_carries_no_valid_key_gets_the_same_401(service: Service, header: str | None) -> None:
-    headers = {} if header is None else {"Authorization": header.encode("latin-1")}
+    headers = [] if header is None else [(b"Authorization", header.encode("latin-1"))]
     answer = httpx.get(f"{service.url}/v1/me", headers=headers)
     plain = httpx.get(f"{service.url}/v1/me")
 
@@ -550,7 +550,7 @@ def test_an_idempotency_key_of_another_form_is_422(visitor: Tenant, key: str) ->
     answer = visitor.client.post(
         f"/knowledge-bases/{kb}/documents/text",
         json={"name": "n", "text": "t"},
-        headers={"Idempotency-Key": key.encode("latin-1")},
+        headers=[(b"Idempotency-Key", key.encode("latin-1"))],
     )
 
     assert answer.status_code == 422

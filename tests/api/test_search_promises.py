@@ -88,7 +88,7 @@ def test_document_ids_and_filter_narrow_together(many: Any, mode: str) -> None:
 
 
 def test_a_document_outside_the_named_knowledge_bases_is_not_searched(many: Any) -> None:
-    tenant, kb, made = many
+    tenant, _kb, made = many
     other = tenant.knowledge_base("Other")
 
     assert ids(tenant.search("tide", knowledge_base_ids=[other], document_ids=[made[0]])) == []

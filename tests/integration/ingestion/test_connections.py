@@ -1,5 +1,6 @@
 """No connection is checked out while storage, a provider or a store is waited for; `tests/api` does it for requests."""
 
+import asyncio
 from collections.abc import AsyncIterable, AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from sqlalchemy import text
 from app.storage.contract import BlobStore, Written
 from tests.integration.ingestion.conftest import Bench
 from tests.integration.ingestion.moving import active_of, drain_deletion
+from tests.unit.ai_providers.openai_server import Request
 
 
 class Watch:
@@ -87,11 +89,11 @@ async def watch(bench: Bench) -> Watch:
     bench.upkeep.storage = storage
     plain_answer = bench.provider._answer
 
-    async def answered(*args: Any) -> bool:
+    async def answered(fault: str | None, request: Request, writer: asyncio.StreamWriter) -> bool:
         made.look("provider")
-        return await plain_answer(*args)
+        return await plain_answer(fault, request, writer)
 
-    bench.provider._answer = answered  # type: ignore[method-assign, assignment]
+    bench.provider._answer = answered  # type: ignore[method-assign]
     return made
 
 
@@ -113,11 +115,11 @@ async def test_extraction_holds_none(bench: Bench, watch: Watch) -> None:
         watch.look("extract")
         return extracted
 
-    bench.pipeline.extractor.extract = watched  # type: ignore[method-assign, assignment]
+    bench.pipeline.extractor.extract = watched  # type: ignore[method-assign]
     try:
         await bench.ingest(await bench.upload("extracted by nobody's connection"))
     finally:
-        bench.pipeline.extractor.extract = plain  # type: ignore[method-assign, assignment]
+        bench.pipeline.extractor.extract = plain  # type: ignore[method-assign]
 
     watch.assert_none("extract")
 

@@ -37,17 +37,17 @@ def land_late(bench: Bench) -> "list[asyncio.Task[UpsertResult]]":
     plain_write = bench.store.write_chunks
 
     async def slow_server(
-        work_id: UUID, document: UUID, space: Space, build: int, chunks: Sequence[VectorChunk]
+        work_id: UUID, document_id: UUID, space: Space, build: int, chunks: Sequence[VectorChunk]
     ) -> UpsertResult:
         async def lands() -> UpsertResult:
             await asyncio.sleep(0.95)
-            return await plain_write(work_id, document, space, build, chunks)
+            return await plain_write(work_id, document_id, space, build, chunks)
 
-        bench.store.write_chunks = plain_write  # type: ignore[method-assign, assignment]
+        bench.store.write_chunks = plain_write  # type: ignore[method-assign]
         landing.append(asyncio.create_task(lands()))
         return await asyncio.shield(landing[0])
 
-    bench.store.write_chunks = slow_server  # type: ignore[method-assign, assignment]
+    bench.store.write_chunks = slow_server  # type: ignore[method-assign]
     return landing
 
 
@@ -312,10 +312,10 @@ async def test_a_prune_that_failed_is_repeated_until_it_has_worked(bench: Bench)
     await bench.ingest(document_id)
     plain_prune = bench.store.prune_chunks
 
-    async def away(work_id: UUID, document: UUID, space: Space, before_build: int) -> None:
+    async def away(work_id: UUID, document_id: UUID, space: Space, before_build: int) -> None:
         await asyncio.sleep(10)
 
-    bench.store.prune_chunks = away  # type: ignore[method-assign, assignment]
+    bench.store.prune_chunks = away  # type: ignore[method-assign]
     await bench.upload("two", document_id)
     await bench.ingest(document_id)
     row = await bench.row(document_id)
@@ -324,7 +324,7 @@ async def test_a_prune_that_failed_is_repeated_until_it_has_worked(bench: Bench)
     assert len(await bench.stored_builds()) == 2
     await bench.upkeep.prune()
     assert len(await bench.stored_builds()) == 2
-    bench.store.prune_chunks = plain_prune  # type: ignore[method-assign, assignment]
+    bench.store.prune_chunks = plain_prune  # type: ignore[method-assign]
 
     await bench.upkeep.prune()
 
@@ -337,16 +337,16 @@ async def test_a_prune_that_comes_late_does_not_touch_a_newer_build(bench: Bench
     plain_prune = bench.store.prune_chunks
     gate, reached = asyncio.Event(), asyncio.Event()
 
-    async def held(work_id: UUID, document: UUID, space: Space, before_build: int) -> None:
+    async def held(work_id: UUID, document_id: UUID, space: Space, before_build: int) -> None:
         reached.set()
         await gate.wait()
-        await plain_prune(work_id, document, space, before_build)
+        await plain_prune(work_id, document_id, space, before_build)
 
-    bench.store.prune_chunks = held  # type: ignore[method-assign, assignment]
+    bench.store.prune_chunks = held  # type: ignore[method-assign]
     await bench.upload("two", document_id)
     second = asyncio.create_task(bench.ingest(document_id))
     await asyncio.wait_for(reached.wait(), 20)
-    bench.store.prune_chunks = plain_prune  # type: ignore[method-assign, assignment]
+    bench.store.prune_chunks = plain_prune  # type: ignore[method-assign]
     await bench.upload("three", document_id)
     await bench.ingest(document_id)
     gate.set()
@@ -377,10 +377,10 @@ async def test_a_store_that_is_away_keeps_the_receipt_open_and_says_so(bench: Be
     await bench.ingest(document_id)
     plain = bench.store.delete_by_document
 
-    async def away(work_id: UUID, document: UUID, space: Space) -> None:
+    async def away(work_id: UUID, document_id: UUID, space: Space) -> None:
         await asyncio.sleep(10)
 
-    bench.store.delete_by_document = away  # type: ignore[method-assign, assignment]
+    bench.store.delete_by_document = away  # type: ignore[method-assign]
     receipt_id = await bench.delete(document_id)
     with pytest.raises(JobRetry):
         await bench.forgetting.forget_document(bench.work_id, document_id, receipt_id)
@@ -392,7 +392,7 @@ async def test_a_store_that_is_away_keeps_the_receipt_open_and_says_so(bench: Be
         ).one()
     assert closed is None
     assert [(s["vector_store_id"], s["remaining"]) for s in stores] == [("memory", -1)]
-    bench.store.delete_by_document = plain  # type: ignore[method-assign, assignment]
+    bench.store.delete_by_document = plain  # type: ignore[method-assign]
 
     await drain_deletion(bench, document_id, receipt_id)
 
@@ -425,14 +425,14 @@ async def test_whatever_happens_in_whatever_order_the_end_is_consistent(bench: B
     plain_write = bench.store.write_chunks
 
     async def jittery(
-        work_id: UUID, document: UUID, space: Space, build: int, chunks: Sequence[VectorChunk]
+        work_id: UUID, document_id: UUID, space: Space, build: int, chunks: Sequence[VectorChunk]
     ) -> UpsertResult:
         await asyncio.sleep(chance.random() * 0.1)
-        written = await plain_write(work_id, document, space, build, chunks)
+        written = await plain_write(work_id, document_id, space, build, chunks)
         await asyncio.sleep(chance.random() * 0.1)
         return written
 
-    bench.store.write_chunks = jittery  # type: ignore[method-assign, assignment]
+    bench.store.write_chunks = jittery  # type: ignore[method-assign]
     for step in range(30):
         alive = [d for d in documents if d not in receipts]
         action = chance.choice(["new", "revise", "deliver", "deliver", "delete", "reap", "prune", "move", "cancel"])
