@@ -56,29 +56,12 @@ class BarrierStore(MemoryStore):
         self.before: asyncio.Event | None = None
         self.after: asyncio.Event | None = None
         self.watch: list[Any] = []
-        self.late_s: float | None = None
-        self.late: asyncio.Task[UpsertResult] | None = None
-
-    async def land_late(self, seconds: float) -> None:
-        """The next write happens that much later, whatever becomes of its caller; return when it has."""
-        self.late_s = seconds
-        while self.late is None:
-            await asyncio.sleep(0.01)
-        await self.late
-
-    async def _land(self, seconds: float, *write: Any) -> UpsertResult:
-        await asyncio.sleep(seconds)
-        return await super().write_chunks(*write)
 
     async def write_chunks(
         self, work_id: UUID, document_id: UUID, space: Space, build: int, chunks: Sequence[VectorChunk]
     ) -> UpsertResult:
         for look in self.watch:
             look()
-        if self.late_s is not None:
-            late_s, self.late_s = self.late_s, None
-            self.late = asyncio.create_task(self._land(late_s, work_id, document_id, space, build, chunks))
-            await asyncio.shield(self.late)
         if self.before is not None:
             gate, self.before = self.before, None
             self.reached.set()

@@ -173,6 +173,8 @@ async def test_a_store_that_is_away_keeps_the_document_waiting_without_end(bench
     assert row is not None
     assert (row.status, row.error_code, row.attempts) == ("queued", "vector_store_timeout", 0)
     await bench.ingest(document_id)
+    await asyncio.sleep(1.1)  # calls that ran into the time limit keep their announcements until the lease is over
+    await bench.upkeep.reap_writes()
     assert await bench.consistent()
 
 
@@ -233,20 +235,3 @@ async def test_blobs_of_superseded_revisions_and_deleted_documents_go(bench: Ben
     await bench.upkeep.delete_blobs()
 
     assert [key async for key in bench.storage.list_keys()] == []
-
-
-async def test_what_a_store_finishes_after_our_time_limit_is_removed_too(bench: Bench) -> None:
-    document_id = await bench.upload("landing late")
-    landed = asyncio.create_task(bench.store.land_late(0.9))
-    with pytest.raises(JobRetry):
-        await bench.ingest(document_id)
-    await landed
-    assert await bench.announced() == 1  # the end of the call was unknown: nothing was taken back
-
-    await asyncio.sleep(0.6)  # the lease runs out
-    await bench.upkeep.reap_writes()
-
-    assert await bench.stored_builds() == set()
-    bench.pipeline.patience.succeeded()
-    await bench.ingest(document_id)
-    assert await bench.consistent()
