@@ -91,7 +91,7 @@ def _assemble(settings: Settings, role: Role) -> Assembly:
         max_size=settings.database_pool_size,
         wait_s=settings.database_pool_timeout_s,
         timeout_s=settings.search_timeout_s,
-        prepares=settings.database_direct_url is None,
+        prepares=settings.database_direct_url is None,  # with it, the other URL is a pooler's
     )
     registry = Registry.discover()
     environment = environment_choice(settings, registry)

@@ -21,10 +21,10 @@ _WIDEN = text(
     "select set_config('stackroom.works', :works, true), set_config('stackroom.organizations', :organizations, true)"
 )
 _WALL = text(
-    f"""
+    """
     select coalesce((select pg_has_role(oid, case when current_setting('server_version_num')::int >= 160000
                                                   then 'SET' else 'MEMBER' end)
-                       from pg_roles where rolname = '{APP_ROLE}'), false),
+                       from pg_roles where rolname = :role), false),
            to_regclass('works') is not null
     """  # noqa: S608 - the role's name is a constant
 )
@@ -96,7 +96,7 @@ class Database:
         """
         if self.second_wall is None:
             async with self.owner_connection() as connection:
-                can_take, has_schema = (await connection.execute(_WALL)).one()
+                can_take, has_schema = (await connection.execute(_WALL, {"role": APP_ROLE})).one()
             if not can_take and not has_schema:
                 return True
             self.second_wall = bool(can_take)

@@ -14,12 +14,15 @@ Connection = AsyncConnection[Any]
 
 
 class ReadPool:
-    """Opened by its first use. The same rules as `Database`: the reach is set in the statement that begins."""
+    """Opened by its first use. The same rules as `Database`: the reach is set in the statement that begins.
+
+    `prepares`: statements said twice on a connection are prepared; never behind a transaction pooler, where the next
+    one may reach another server.
+    """
 
     def __init__(
         self, url: str, database: Database, *, max_size: int, wait_s: float, timeout_s: float, prepares: bool
     ) -> None:
-        """`prepares`: statements are prepared on the server, which a transaction pooler does not allow."""
         self._database = database
         self._timeout_ms = int(timeout_s * 1000)
         self._opening = asyncio.Lock()
@@ -60,7 +63,11 @@ class ReadPool:
     async def fetch_one(self, statement: LiteralString, values: Mapping[str, object]) -> Mapping[str, Any] | None:
         """The row of a single statement outside a transaction: for the named functions. Raises: DatabaseUnavailable."""
         async with self._connection() as connection, connection.cursor(binary=True) as cursor:
-            await cursor.execute(statement, values)
+            try:
+                async with asyncio.timeout(self._timeout_ms / 1000):  # no transaction, so no statement_timeout either
+                    await cursor.execute(statement, values)
+            except TimeoutError as exc:
+                raise DatabaseUnavailable(retry_after_s=2) from exc
             row = await cursor.fetchone()
             names = [column.name for column in cursor.description or ()]
             return None if row is None else dict(zip(names, row, strict=True))

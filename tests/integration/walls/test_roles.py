@@ -62,7 +62,7 @@ async def opened(url: str) -> AsyncIterator[Database]:
 
 @asynccontextmanager
 async def assembled(url: str, data_dir: Path) -> AsyncIterator[Assembly]:
-    settings = Settings(database_url=url, data_dir=data_dir, model_dir=data_dir)  # type: ignore[arg-type]
+    settings = Settings(database_url=url, data_dir=data_dir, model_dir=data_dir)
     async with open_assembly(settings, role="api") as assembly:
         yield assembly
 
@@ -70,7 +70,12 @@ async def assembled(url: str, data_dir: Path) -> AsyncIterator[Assembly]:
 async def who(database: Database) -> set[str]:
     """As whom transactions of both kinds run."""
     reads = ReadPool(
-        database.engine.url.render_as_string(hide_password=False), database, max_size=1, wait_s=5, timeout_s=5
+        database.engine.url.render_as_string(hide_password=False),
+        database,
+        max_size=1,
+        wait_s=5,
+        timeout_s=5,
+        prepares=False,
     )
     async with database.transaction(Reach()) as session:
         found = {str((await (await session.connection()).exec_driver_sql("select current_user")).scalar_one())}
