@@ -26,7 +26,7 @@ _WALL = text(
                                                   then 'SET' else 'MEMBER' end)
                        from pg_roles where rolname = :role), false),
            to_regclass('works') is not null
-    """  # noqa: S608 - the role's name is a constant
+    """
 )
 _ENTER = text(f"select set_config('role', '{APP_ROLE}', true), {_REACH}")
 _ENTER_WITHOUT_ROLE = text(f"select {_REACH}")
