@@ -33,6 +33,11 @@ class Attempt:
     live_build: int | None
     started: float = field(default_factory=time.monotonic)
 
+    @property
+    def key(self) -> tuple[UUID, int]:
+        """What tells this attempt from every other."""
+        return self.document_id, self.build
+
 
 async def begin_attempt(
     session: AsyncSession, work_id: UUID, document_id: UUID, *, max_attempts: int
