@@ -96,8 +96,8 @@ def analyze_document(chunks: Sequence[str], language: str | None) -> DocumentTer
         token_numbers: defaultdict[str, int] = defaultdict()
         token_numbers.default_factory = token_numbers.__len__
         occurrences, sizes = _occurrences(texts, token_numbers)
-        found = list(map(words.terms_of, token_numbers))
-        length_of_token = np.fromiter((terms.length for terms in found), np.int64, len(found))
+        found = words.terms_of(token_numbers)
+        length_of_token = np.array([terms.length for terms in found], np.int64)
         chunk_of_occurrence = np.repeat(np.arange(len(texts)), sizes)
         lengths.append(_sums(chunk_of_occurrence, length_of_token[occurrences], len(texts)))
         block = _count_terms(occurrences, chunk_of_occurrence, found, term_numbers, len(texts))
@@ -132,9 +132,9 @@ def _count_terms(
     n_chunks: int,
 ) -> tuple[Integers, Integers, Integers]:
     """Spread tokens into their terms and count: (term number, chunk, frequency), ordered by term, then chunk."""
-    flat = chain.from_iterable(token.terms for token in found)
-    counts = np.fromiter((len(token.terms) for token in found), np.int64, len(found))
-    terms_of_tokens = np.fromiter(map(term_numbers.__getitem__, flat), np.int64, int(counts.sum()))
+    flat = chain.from_iterable([token.terms for token in found])
+    counts = np.array([len(token.terms) for token in found], np.int64)
+    terms_of_tokens = np.array(list(map(term_numbers.__getitem__, flat)), np.int64)
     starts = np.cumsum(counts) - counts
     repeats = counts[occurrences]
     ends = np.cumsum(repeats)
@@ -150,7 +150,7 @@ def _assemble(
     """Join the blocks of chunks, with the terms in their final order."""
     terms = sorted(term_numbers)
     rank = np.empty(len(terms), np.int64)
-    rank[np.fromiter(map(term_numbers.__getitem__, terms), np.int64, len(terms))] = np.arange(len(terms))
+    rank[np.array([term_numbers[term] for term in terms], np.int64)] = np.arange(len(terms))
     empty: Integers = np.zeros(0, np.int64)
     numbers, chunk_indices, frequencies = (
         np.concatenate([empty, *(block[column] for block in blocks)]) for column in range(3)

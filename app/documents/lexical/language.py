@@ -1,6 +1,5 @@
 """Which language a text is in, told by its script and its function words."""
 
-import math
 import re
 from collections import Counter, defaultdict
 from typing import Final
@@ -103,7 +102,7 @@ def _by_function_words(sample: str, *, least_different: int) -> str | None:
     for word, count in words.items():
         languages = _LANGUAGES_OF.get(word, ())
         for language in languages:
-            lead[language] += math.sqrt(count) / len(languages)
+            lead[language] += count**0.75 / len(languages)
             hits[language] += count
             different[language] += 1
     ranked = sorted(lead, key=lambda language: (-lead[language], language))

@@ -4,6 +4,7 @@ import hashlib
 import re
 import threading
 from collections.abc import Iterable
+from operator import add
 from typing import Final, NamedTuple
 
 import Stemmer
@@ -30,7 +31,7 @@ _STRESS_MARK: Final = "\u0301"
 _LONGEST_TERM: Final = 64
 _KEPT_OF_LONGER: Final = 40
 _LONGEST_CACHED_TOKEN: Final = 40
-_CACHED_TOKENS: Final = 100_000
+_CACHED_TOKENS: Final = 50_000
 
 _FOLDED_STOP_WORDS: Final = {code: frozenset(map(fold_accents, words)) for code, words in STOP_WORDS.items()}
 _NO_WORDS: Final[frozenset[str]] = frozenset()
@@ -55,16 +56,10 @@ class Vocabulary:
         self._stop_words = _FOLDED_STOP_WORDS.get(language or "", _NO_WORDS)
         self._known: dict[str, TokenTerms] = {}
 
-    def terms_of(self, token: str) -> TokenTerms:
-        """Give the terms of a normalised token, that is, of what stands between two spaces."""
-        known = self._known.get(token)
-        if known is None:
-            known = self._analyze(token)
-            if len(token) <= _LONGEST_CACHED_TOKEN:
-                if len(self._known) >= _CACHED_TOKENS:
-                    self._known.clear()
-                self._known[token] = known
-        return known
+    def terms_of(self, tokens: Iterable[str]) -> list[TokenTerms]:
+        """Give the terms of normalised tokens, that is, of what stands between two spaces."""
+        known = self._known
+        return [known.get(token) or self._learn(token) for token in tokens]
 
     def is_stop_word(self, folded: str) -> bool:
         """Whether the language ranks without this word."""
@@ -76,6 +71,14 @@ class Vocabulary:
             return fold_accents(word)
         stemmed: str = self._stem_word(word.replace(_STRESS_MARK, ""))
         return fold_accents(stemmed) or fold_accents(word)
+
+    def _learn(self, token: str) -> TokenTerms:
+        learnt = self._analyze(token)
+        if len(token) <= _LONGEST_CACHED_TOKEN:
+            if len(self._known) >= _CACHED_TOKENS:
+                self._known.clear()
+            self._known[token] = learnt
+        return learnt
 
     def _analyze(self, token: str) -> TokenTerms:
         terms: list[str] = []
@@ -102,10 +105,9 @@ class Vocabulary:
         return TokenTerms(tuple(terms), length)
 
 
-def run_terms(run: str) -> Iterable[str]:
+def run_terms(run: str) -> list[str]:
     """Terms of a run without spaces: its bigrams, and each character for queries of one character."""
-    yield from (run[i : i + 2] for i in range(len(run) - 1))
-    yield from (SIMPLE + character for character in run)
+    return [*map(add, run, run[1:]), *map(SIMPLE.__add__, run)]
 
 
 def identifier_term(name: str) -> str:
