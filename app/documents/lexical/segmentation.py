@@ -34,8 +34,11 @@ _INVISIBLE: Final = re.compile("[\u00ad\u200c-\u200f\u2060-\u2064\ufe00-\ufe0f\u
 _ZERO_WIDTH_SPACE: Final = "\u200b"
 
 # A candidate: words joined by up to three signs, with a leading dot or `--`, or ending in `++` or `#`.
-_CANDIDATE: Final = re.compile(r"(?:(?<![\w.])\.|(?<![\w-])--)?\w+(?:[-._/\\@:+#]{1,3}\w+)*(?:\+\+|#)?(?!\w)")
-_DECISIVE_SIGN: Final = re.compile(r"[._/\\@:+#]|^--|-.*\d|\d.*-")
+# Possessive, and without nested search: linear in the length of any token.
+_CANDIDATE: Final = re.compile(r"(?:(?<![\w.])\.|(?<![\w-])--)?\w++(?:[-./\\@:+#]{1,3}\w++)*+(?:\+\+|#)?")
+_DECISIVE_SIGN: Final = re.compile(r"[._/\\@:+#]|^--")
+_LETTER_OR_DIGIT: Final = re.compile(r"[^\W_]")
+_DIGIT: Final = re.compile(r"\d")
 _SEGMENT: Final = re.compile(r"[/\\@:#]+")
 
 
@@ -94,4 +97,5 @@ def inner_identifiers(name: str) -> list[str]:
 
 
 def _is_name(name: str) -> bool:
-    return _DECISIVE_SIGN.search(name) is not None and _WORD.search(name.replace("_", " ")) is not None
+    decisive = _DECISIVE_SIGN.search(name) or ("-" in name and _DIGIT.search(name))
+    return bool(decisive) and _LETTER_OR_DIGIT.search(name) is not None

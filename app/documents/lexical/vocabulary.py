@@ -31,7 +31,7 @@ _STRESS_MARK: Final = "\u0301"
 _LONGEST_TERM: Final = 64
 _KEPT_OF_LONGER: Final = 40
 _LONGEST_CACHED_TOKEN: Final = 40
-_CACHED_TOKENS: Final = 100_000
+_CACHED_TOKENS: Final = 50_000
 
 _FOLDED_STOP_WORDS: Final = {code: frozenset(map(fold_accents, words)) for code, words in STOP_WORDS.items()}
 _NO_WORDS: Final[frozenset[str]] = frozenset()
