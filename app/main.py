@@ -17,7 +17,7 @@ from app.documents.uploading import Uploader
 from app.errors import AppError
 from app.http import health, openapi, problems
 from app.http.request_context import RequestContextMiddleware
-from app.identity.dependencies import routes_without_rule
+from app.identity.dependencies import routes_without_rule, scopes_by_operation
 from app.identity.middleware import AuthenticationMiddleware
 from app.indexing.router import router as indexing_router
 from app.knowledge_bases.router import router as knowledge_bases_router
@@ -41,8 +41,20 @@ ROUTERS: tuple[APIRouter, ...] = (
 )
 DESCRIPTION = (
     "Documents in, searches out. Send `Authorization: Bearer <API key>`. Errors are `application/problem+json`;"
-    " lists are paged by an opaque cursor."
+    " lists are paged by an opaque cursor. Every answer carries `X-Request-Id`."
 )
+TAGS = {
+    "me": "Who the caller is.",
+    "knowledge-bases": "Named containers of documents.",
+    "documents": "Upload, follow, read and delete documents.",
+    "search": "Find the places that answer a question.",
+    "tools": "The same search as a tool of a chat model.",
+    "works": "Tenant workspaces: the unit of isolation, each with an index of its own.",
+    "organizations": "Customers and their people.",
+    "api-keys": "Keys, and what they may do.",
+    "plugins": "Vector stores and providers that are installed.",
+    "operation": "Health and metrics, at the root and without a key.",
+}
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -66,7 +78,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         redirect_slashes=False,
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
-        responses={"default": {"model": problems.Problem, "description": "Problem"}},
+        responses={"default": {"model": problems.Problem}},
     )
     for router in ROUTERS:
         app.include_router(router)
@@ -74,7 +86,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     if unguarded:
         raise RuntimeError(f"routes without a declared rule: {', '.join(unguarded)}")
     problems.install(app)
-    openapi.install(app, health.PUBLIC_PATHS, UPLOAD_SCHEMAS)
+    about = openapi.About(
+        scopes=scopes_by_operation(app),
+        tags=TAGS,
+        schemas=UPLOAD_SCHEMAS,
+        servers=[settings.public_url] if settings.public_url else [],
+    )
+    openapi.install(app, about)
     _add_middleware(app, settings)
     return app
 

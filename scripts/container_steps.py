@@ -1,13 +1,14 @@
 """Run the Dockerfile's own steps in a clean directory, without a container engine.
 
 COPY, ENV and RUN of the build stage are carried out with the image's directories moved below a temporary one; then
-`stackroom migrate` and `stackroom api` are started with the environment of the last stage, and a request must be
-answered. The database is KB_DATABASE_URL, else an embedded one. What this can't show: the base image, users, the
-read-only root, the health check's own schedule.
+`stackroom migrate`, `api` and `worker` are started with the environment of the last stage, a document must become
+ready with the model that was built in, and a search must find it. The database is KB_DATABASE_URL, else an embedded
+one. What this can't show: the base image, users, the read-only root, the health check's own schedule.
 """
 
 # ruff: noqa: S310, S603, S607 - starting the Dockerfile's own commands is what this script is for
 import contextlib
+import json
 import os
 import re
 import shlex
@@ -22,6 +23,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 MOVED = ("/opt/stackroom", "/src", "/data")
@@ -79,18 +81,42 @@ def _run(box: Path, environment: dict[str, str]) -> int:
         data = box / "data"
         _say("stackroom migrate")
         subprocess.run(["stackroom", "migrate"], cwd=data, env=environment, check=True)
-        command = ["stackroom", "api", "--host", "127.0.0.1", "--port", str(port)]
-        _say(" ".join(command))
-        api = subprocess.Popen(command, cwd=data, env=environment)
-        try:
+        with (
+            _running(["stackroom", "api", "--host", "127.0.0.1", "--port", str(port)], data, environment) as api,
+            _running(["stackroom", "worker"], data, environment),
+        ):
             _wait_until_ready(api, f"http://127.0.0.1:{port}")
-            who = _get(f"http://127.0.0.1:{port}/v1/me", KEY)
-            _say(f"GET /v1/me answers {who}")
-        finally:
-            api.send_signal(signal.SIGTERM)
-            api.wait(30)
+            _main_job(f"http://127.0.0.1:{port}/v1")
+        if (data / "model").exists():
+            raise SystemExit("a model was built at run time; the one of the image was not found")
     _say("every step worked")
     return 0
+
+
+@contextlib.contextmanager
+def _running(command: list[str], work_dir: Path, environment: dict[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
+    _say(" ".join(command))
+    process = subprocess.Popen(command, cwd=work_dir, env=environment)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+def _main_job(url: str) -> None:
+    """A document is uploaded, becomes ready, and is found by meaning."""
+    base = _call(f"{url}/knowledge-bases", {"name": "Container steps"})["id"]
+    text = {"name": "heron.txt", "text": "The heron stands in the shallow water and waits for a fish."}
+    document = _call(f"{url}/knowledge-bases/{base}/documents/text", text)
+    deadline = time.monotonic() + READY_WITHIN_S
+    while not document["terminal"] and time.monotonic() < deadline:
+        time.sleep(0.2)
+        document = _call(f"{url}/documents/{document['id']}")
+    found = _call(f"{url}/search", {"query": "a bird that hunts", "mode": "vector", "knowledge_base_ids": [base]})
+    if document["status"] != "ready" or not found["hits"] or found["degraded"]:
+        raise SystemExit(f"the document is not found: {document} {found}")
+    _say(f"found with {found['index']['embedding_model']} in {found['index']['vector_store_id']}")
 
 
 def _wait_until_ready(api: "subprocess.Popen[bytes]", url: str) -> None:
@@ -99,17 +125,19 @@ def _wait_until_ready(api: "subprocess.Popen[bytes]", url: str) -> None:
         if api.poll() is not None:
             raise SystemExit(f"the API ended with {api.returncode}")
         with contextlib.suppress(urllib.error.URLError, ConnectionError):
-            _get(f"{url}/healthz")
-            _get(f"{url}/readyz")
+            _call(f"{url}/healthz")
+            _call(f"{url}/readyz")
             return
         time.sleep(0.2)
     raise SystemExit("the API did not become ready")
 
 
-def _get(url: str, key: str = "") -> int:
-    request = urllib.request.Request(url, headers={"authorization": f"Bearer {key}"} if key else {})
-    with urllib.request.urlopen(request, timeout=5) as answer:
-        return int(answer.status)
+def _call(url: str, body: dict[str, Any] | None = None) -> Any:
+    """The JSON of an answer: to a POST where there is a body, else to a GET."""
+    headers = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
+    data = None if body is None else json.dumps(body).encode()
+    with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=10) as answer:
+        return json.load(answer)
 
 
 @contextlib.contextmanager

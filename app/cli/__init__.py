@@ -85,8 +85,10 @@ def openapi() -> None:
     import json
 
     from app.main import create_app
+    from app.settings import Settings
 
-    typer.echo(json.dumps(create_app().openapi(), indent=2, ensure_ascii=False))
+    defaults = Settings.model_construct()  # the same everywhere, whatever the environment says
+    typer.echo(json.dumps(create_app(defaults).openapi(), indent=2, ensure_ascii=False))
 
 
 def main() -> None:

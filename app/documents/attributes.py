@@ -48,7 +48,7 @@ def _scalar(value: Any) -> Any:
     raise ValueError("must be a string, a finite number or a boolean")
 
 
-class Comparison(Shape):
+class FilterComparison(Shape):
     """One comparison with an attribute; a missing key or another type satisfies none but `ne` and `nin`."""
 
     type: Literal["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin"]
@@ -56,7 +56,7 @@ class Comparison(Shape):
     value: Any
 
     @model_validator(mode="after")
-    def _fits(self) -> "Comparison":
+    def _fits(self) -> "FilterComparison":
         if self.type in ("in", "nin"):
             if not isinstance(self.value, list) or len(self.value) > 1000:
                 raise ValueError("value must be a list of at most 1000 values")
@@ -69,34 +69,34 @@ class Comparison(Shape):
         return self
 
 
-class Group(Shape):
+class FilterGroup(Shape):
     """Filters combined by `and` or `or`; an empty `and` holds always, an empty `or` never."""
 
     type: Literal["and", "or"]
     filters: Annotated[list["Filter"], Field(max_length=MAX_FILTER_PARTS)]
 
 
-Filter = Annotated[Comparison | Group, Field(discriminator="type")]
-Group.model_rebuild()
+Filter = Annotated[FilterComparison | FilterGroup, Field(discriminator="type")]
+FilterGroup.model_rebuild()
 
 
-def check_filter(wanted: "Comparison | Group") -> "Comparison | Group":
+def check_filter(wanted: "FilterComparison | FilterGroup") -> "FilterComparison | FilterGroup":
     """Bound depth and number of parts."""
     parts = 0
-    level: list[Comparison | Group] = [wanted]
+    level: list[FilterComparison | FilterGroup] = [wanted]
     depth = 0
     while level:
         depth += 1
         parts += len(level)
         if depth > MAX_FILTER_DEPTH or parts > MAX_FILTER_PARTS:
             raise ValueError(f"a filter has at most {MAX_FILTER_DEPTH} levels and {MAX_FILTER_PARTS} parts")
-        level = [inner for part in level if isinstance(part, Group) for inner in part.filters]
+        level = [inner for part in level if isinstance(part, FilterGroup) for inner in part.filters]
     return wanted
 
 
-def condition(wanted: "Comparison | Group", attributes: ColumnElement[Any]) -> ColumnElement[bool]:
+def condition(wanted: "FilterComparison | FilterGroup", attributes: ColumnElement[Any]) -> ColumnElement[bool]:
     """The SQL of a filter over a JSONB column that is never null: two-valued."""
-    if isinstance(wanted, Group):
+    if isinstance(wanted, FilterGroup):
         parts = [condition(part, attributes) for part in wanted.filters]
         return and_(true(), *parts) if wanted.type == "and" else or_(false(), *parts)
     if wanted.type in ("eq", "ne"):

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from app.db.paging import FIRST_ID, after_key, paginate
 from app.documents import schemas, service
 from app.documents.errors import DocumentNotFound
 from app.documents.repository import DocumentFilter
+from app.http.openapi import problems
 from app.http.session import SessionDep
 from app.http.shapes import CleanText, Shape
 from app.identity.caller import Caller
@@ -26,12 +27,31 @@ from app.storage.contract import BlobStore
 router = APIRouter(prefix="/v1", tags=["documents"])
 EVENT_INTERVAL_S = 0.5
 EVENT_KEEPALIVE_S = 15
+_BYTES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The bytes",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        "headers": {
+            "Content-Length": {"description": "Their number.", "schema": {"type": "integer"}},
+            "Content-Disposition": {"description": "`attachment`, with the name.", "schema": {"type": "string"}},
+        },
+    }
+}
+_EVENTS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": (
+            "A stream of events: `document` with a DocumentAnswer as its data, at last maybe `deleted` with `{id}`;"
+            " a comment every 15 seconds while nothing changes."
+        ),
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
 
 
 class ListQuery(Shape):
     """Filters and place of a list of documents."""
 
-    status: schemas.Status | None = None
+    status: schemas.DocumentStatus | None = None
     name: Annotated[CleanText, Query(max_length=255)] | None = None
     external_id: Annotated[CleanText, Query(max_length=1024)] | None = None
     sha256: Annotated[str, Query(pattern="^[0-9a-f]{64}$")] | None = None
@@ -108,7 +128,11 @@ async def get_document_deletion(
 
 
 @router.post(
-    "/documents/{document_id}/retry", operation_id="retry_document", status_code=202, dependencies=[needs("write")]
+    "/documents/{document_id}/retry",
+    operation_id="retry_document",
+    status_code=202,
+    responses=problems(409),
+    dependencies=[needs("write")],
 )
 async def retry_document(
     session: SessionDep, caller: CallerDep, access: AccessDep, document_id: UUID
@@ -121,6 +145,7 @@ async def retry_document(
     "/documents/{document_id}/re-embed",
     operation_id="re_embed_document",
     status_code=202,
+    responses=problems(409),
     dependencies=[needs("write")],
 )
 async def re_embed_document(
@@ -175,6 +200,7 @@ async def get_document_text(
 @router.get(
     "/documents/{document_id}/content",
     operation_id="get_document_content",
+    responses=_BYTES,
     dependencies=[needs("read")],
     response_class=StreamingResponse,
 )
@@ -198,6 +224,7 @@ async def get_document_content(
 @router.get(
     "/documents/{document_id}/events",
     operation_id="watch_document",
+    responses=_EVENTS,
     dependencies=[needs("read")],
     response_class=StreamingResponse,
 )

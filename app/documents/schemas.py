@@ -4,13 +4,14 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from pydantic import Field
+from typing_extensions import TypeAliasType
 
 from app.documents.attributes import Attributes
 from app.documents.models import Document
-from app.http.shapes import CleanText, Instant, Name, Shape
+from app.http.shapes import CleanText, Instant, Name, Omittable, Shape
 
-Status = Literal["queued", "processing", "ready", "failed", "deleting"]
-Stage = Literal["extracting", "chunking", "embedding", "storing"]
+DocumentStatus = TypeAliasType("DocumentStatus", Literal["queued", "processing", "ready", "failed", "deleting"])
+DocumentStage = TypeAliasType("DocumentStage", Literal["extracting", "chunking", "embedding", "storing"])
 ExternalId = Annotated[CleanText, Field(min_length=1, max_length=1024)]
 TEXT_TYPES = ("text/plain", "text/markdown", "text/html")
 
@@ -20,15 +21,15 @@ class TextUpload(Shape):
 
     name: Name
     text: CleanText
-    attributes: Attributes | None = None
-    external_id: ExternalId | None = None
+    attributes: Omittable[Attributes] = None
+    external_id: Omittable[ExternalId] = None
     content_type: Literal["text/plain", "text/markdown", "text/html"] = "text/plain"
 
 
 class DocumentPatch(Shape):
     """Changes to a document (JSON Merge Patch: null in `attributes` removes a key)."""
 
-    name: Name | None = None
+    name: Omittable[Name] = None
     attributes: dict[str, Any] | None = None
 
 
@@ -66,8 +67,8 @@ class DocumentAnswer(Shape):
     sha256: str
     revision: int
     live_revision: int | None
-    status: Status
-    stage: Stage | None
+    status: DocumentStatus
+    stage: DocumentStage | None
     terminal: bool
     searchable: bool
     attempt: int

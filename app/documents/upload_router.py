@@ -14,6 +14,7 @@ from app.documents.attributes import Attributes
 from app.documents.multipart import PartBegin, PartData, PartEnd
 from app.documents.uploading import Accepted, Fields, Place, Stored, Uploader
 from app.errors import FieldFault, Invalid, TooLarge
+from app.http.openapi import problems
 from app.http.shapes import Name
 from app.identity.dependencies import CallerDep, needs
 
@@ -29,12 +30,26 @@ SCHEMAS = {
     "DocumentUpload": {
         "type": "object",
         "title": "DocumentUpload",
+        "description": "A file with what is to be known about it.",
         "required": ["file"],
+        "additionalProperties": False,
         "properties": {
             "file": {"type": "string", "format": "binary", "title": "File"},
-            "name": {"type": "string", "title": "Name", "minLength": 1, "maxLength": 255},
-            "external_id": {"type": "string", "title": "External Id", "minLength": 1, "maxLength": 1024},
-            "attributes": {"type": "string", "title": "Attributes", "description": "A JSON object."},
+            "name": {
+                "type": "string",
+                "title": "Name",
+                "minLength": 1,
+                "maxLength": 255,
+                "description": "Without it the file's own name.",
+            },
+            "external_id": {
+                "type": "string",
+                "title": "External Id",
+                "minLength": 1,
+                "maxLength": 1024,
+                "description": "The sender's own key: the same one again is a new revision of that document.",
+            },
+            "attributes": {"type": "string", "title": "Attributes", "description": "A JSON object, as text."},
         },
     }
 }
@@ -50,9 +65,19 @@ _RAW = {
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
     }
 }
+_LOCATION = {"Location": {"description": "The document's path.", "schema": {"type": "string"}}}
 _ANSWERS: dict[int | str, dict[str, Any]] = {
-    200: {"model": schemas.DocumentAnswer, "description": "The document existed with these bytes"},
-    202: {"model": schemas.DocumentAnswer, "description": "Accepted; follow `Location` until it is terminal"},
+    200: {
+        "model": schemas.DocumentAnswer,
+        "description": "The document existed with these bytes",
+        "headers": _LOCATION,
+    },
+    202: {
+        "model": schemas.DocumentAnswer,
+        "description": "Accepted; follow `Location` until it is terminal",
+        "headers": _LOCATION,
+    },
+    **problems(409, 507),
 }
 
 

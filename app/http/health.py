@@ -35,7 +35,11 @@ async def get_health() -> Health:
     return Health(status="ok")
 
 
-@router.get("/readyz", operation_id="get_readiness", responses={503: {"model": Readiness}})
+@router.get(
+    "/readyz",
+    operation_id="get_readiness",
+    responses={503: {"model": Readiness, "description": "Requests would not be served"}},
+)
 async def get_readiness(request: Request, response: Response) -> Readiness:
     """Readiness: the database answers and its schema fits. Stores and providers only add notes."""
     check: ReadinessCheck = request.app.state.readiness
@@ -46,7 +50,12 @@ async def get_readiness(request: Request, response: Response) -> Readiness:
     return Readiness(status="not_ready" if reasons else "ready", reasons=reasons, notes=notes)
 
 
-@router.get("/metrics", operation_id="get_metrics", response_class=Response)
+@router.get(
+    "/metrics",
+    operation_id="get_metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
 async def get_metrics() -> Response:
     """Prometheus metrics of this process."""
     return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)

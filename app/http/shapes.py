@@ -3,7 +3,9 @@
 from datetime import UTC, datetime
 from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, PlainSerializer, WithJsonSchema
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 Item = TypeVar("Item")
 
@@ -11,7 +13,16 @@ Item = TypeVar("Item")
 class Shape(BaseModel):
     """A request or answer: unknown fields are refused."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", populate_by_name=True, json_schema_serialization_defaults_required=True)
+
+
+def never_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """The JSON schema of something that is there or not: what is left of `schema` when null is taken away."""
+    kept = [option for option in schema.get("anyOf", []) if option.get("type") != "null"]
+    if not kept:
+        return schema
+    rest = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
+    return {**rest, **(kept[0] if len(kept) == 1 else {"anyOf": kept})}
 
 
 def clean(value: str) -> str:
@@ -45,13 +56,26 @@ def clean_tree(value: Any) -> Any:
     return value
 
 
+class _NeverNull:
+    """Describes a field as one that is there or not."""
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return never_null(handler(schema))
+
+
 def _utc(value: datetime) -> str:
     return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
+# An input that may be left out. Null is taken for that too, but clients are not offered it: it means nothing more.
+Omittable = Annotated[Item | None, _NeverNull()]
 CleanText = Annotated[str, AfterValidator(clean)]
 Name = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(clean), AfterValidator(_named)]
-Instant = Annotated[datetime, PlainSerializer(_utc, return_type=str, when_used="json")]
+Instant = Annotated[
+    datetime,
+    PlainSerializer(_utc, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
 
 
 class Page(Shape, Generic[Item]):

@@ -57,6 +57,12 @@ def routes_without_rule(app: FastAPI, public_paths: Iterable[str]) -> list[str]:
     ]
 
 
+def scopes_by_operation(app: FastAPI) -> dict[str, Scope]:
+    """The scope that each operation's rule asks for, by operation id; public ones are absent."""
+    rules = ((route, d.dependency) for route in all_routes(app) for d in route.dependencies)
+    return {str(route.operation_id): rule.scope for route, rule in rules if isinstance(rule, Rule)}
+
+
 def all_routes(app: FastAPI) -> list[APIRoute]:
     """Every route of the application, those of included routers among them."""
     return [route for route in _walk(app.routes) if isinstance(route, APIRoute)]

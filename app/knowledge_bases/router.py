@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.db.paging import FIRST_ID, after_key, paginate
+from app.http.openapi import problems
 from app.http.session import SessionDep
 from app.http.shapes import CleanText, Shape
 from app.identity.dependencies import AccessDep, CallerDep, needs
@@ -27,7 +28,13 @@ class ListQuery(Shape):
     cursor: Annotated[str, Query(max_length=2048)] | None = None
 
 
-@router.post("", operation_id="create_knowledge_base", status_code=201, dependencies=[needs("write")])
+@router.post(
+    "",
+    operation_id="create_knowledge_base",
+    status_code=201,
+    responses=problems(404),
+    dependencies=[needs("write")],
+)
 async def create_knowledge_base(
     session: SessionDep, caller: CallerDep, access: AccessDep, body: schemas.KnowledgeBaseCreate
 ) -> schemas.KnowledgeBaseAnswer:
@@ -43,7 +50,7 @@ async def create_knowledge_base(
     return _answer(made, {})
 
 
-@router.get("", operation_id="list_knowledge_bases", dependencies=[needs("read")])
+@router.get("", operation_id="list_knowledge_bases", responses=problems(404), dependencies=[needs("read")])
 async def list_knowledge_bases(
     request: Request,
     session: SessionDep,

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from pydantic import AfterValidator, Field
 
-from app.http.shapes import CleanText, Instant, Name, Shape, clean_tree
+from app.http.shapes import CleanText, Instant, Name, Omittable, Shape, clean_tree
 
 Attributes = Annotated[dict[str, Any], AfterValidator(clean_tree)]
 
@@ -22,15 +22,15 @@ class KnowledgeBaseCreate(Shape):
 
     name: Name
     description: Annotated[CleanText, Field(max_length=10_000)] = ""
-    work_id: UUID | None = None
-    owner: Owner | None = None
+    work_id: Omittable[UUID] = None
+    owner: Omittable[Owner] = None
     attributes: Attributes = Field(default_factory=dict)
 
 
 class KnowledgeBasePatch(Shape):
     """Changes to a knowledge base (JSON Merge Patch: null in `attributes` removes a key)."""
 
-    name: Name | None = None
+    name: Omittable[Name] = None
     description: Annotated[CleanText, Field(max_length=10_000)] | None = None
     attributes: Attributes | None = None
 

@@ -2,6 +2,7 @@
 
 from fastapi import APIRouter, Request
 
+from app.http.openapi import problems
 from app.identity.dependencies import CallerDep, needs
 from app.search import schemas
 from app.search.service import Answer, Hit, Question, Searcher
@@ -10,7 +11,7 @@ router = APIRouter(prefix="/v1", tags=["search"])
 TOOL = "kb_search"
 
 
-@router.post("/search", operation_id="search", dependencies=[needs("read")])
+@router.post("/search", operation_id="search", responses=problems(404), dependencies=[needs("read")])
 async def search(request: Request, caller: CallerDep, body: schemas.SearchRequest) -> schemas.SearchAnswer:
     """Search by meaning, by words, or both."""
     question = Question(
@@ -55,7 +56,13 @@ async def list_tools() -> schemas.ToolList:
     )
 
 
-@router.post("/tools/kb_search", operation_id="kb_search", tags=["tools"], dependencies=[needs("read")])
+@router.post(
+    "/tools/kb_search",
+    operation_id="kb_search",
+    responses=problems(404),
+    tags=["tools"],
+    dependencies=[needs("read")],
+)
 async def kb_search(request: Request, caller: CallerDep, body: schemas.ToolRequest) -> schemas.ToolAnswer:
     """Search as a chat model's tool. An unknown channel restricts nothing more."""
     question = Question(

@@ -4,10 +4,12 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from pydantic import AfterValidator, Field
+from typing_extensions import TypeAliasType
 
 from app.documents.attributes import Filter, check_filter
-from app.http.shapes import CleanText, Shape
+from app.http.shapes import CleanText, Omittable, Shape
 
+SearchMode = TypeAliasType("SearchMode", Literal["hybrid", "vector", "lexical"])
 Ids = Annotated[list[UUID], Field(max_length=1000)]
 
 
@@ -24,13 +26,13 @@ class SearchRequest(Shape):
     """A question. `min_score` compares with `confidence`, not with `score`."""
 
     query: Query
-    work_id: UUID | None = None
-    knowledge_base_ids: Ids | None = None
-    document_ids: Ids | None = None
-    limit: Annotated[int, Field(ge=1, le=100)] | None = None
-    mode: Literal["hybrid", "vector", "lexical"] = "hybrid"
-    filter: Annotated[Filter, AfterValidator(check_filter)] | None = None
-    min_score: Annotated[float, Field(ge=0, le=1)] | None = None
+    work_id: Omittable[UUID] = None
+    knowledge_base_ids: Omittable[Ids] = None
+    document_ids: Omittable[Ids] = None
+    limit: Omittable[Annotated[int, Field(ge=1, le=100)]] = None
+    mode: SearchMode = "hybrid"
+    filter: Omittable[Annotated[Filter, AfterValidator(check_filter)]] = None
+    min_score: Omittable[Annotated[float, Field(ge=0, le=1)]] = None
     group_by: Literal["chunk", "document"] = "chunk"
 
 
@@ -87,7 +89,7 @@ class SearchAnswer(Shape):
     """Hits, best first."""
 
     query: str
-    mode: Literal["hybrid", "vector", "lexical"]
+    mode: SearchMode
     hits: list[SearchHit]
     legs: list[str]
     degraded: list[Degraded]
@@ -108,9 +110,9 @@ class ToolRequest(Shape):
     """A call of the `kb_search` tool."""
 
     query: Query
-    kb_ids: Ids | None = None
+    kb_ids: Omittable[Ids] = None
     limit: Annotated[int, Field(ge=1, le=100)] = 5
-    channel_id: Annotated[CleanText, Field(min_length=1, max_length=255)] | None = None
+    channel_id: Omittable[Annotated[CleanText, Field(min_length=1, max_length=255)]] = None
 
 
 class ToolResult(Shape):

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from app.db.engine import Database, Reach
 from app.db.reading import ReadPool
 from app.documents import service as documents
-from app.documents.attributes import Comparison, Group, condition
+from app.documents.attributes import FilterComparison, FilterGroup, condition
 from app.documents.models import Document
 from app.errors import FieldFault
 from app.identity.caller import Caller, WorkScope
@@ -95,7 +95,7 @@ class Scoping:
         work_id: UUID | None,
         knowledge_base_ids: Collection[UUID] | None,
         document_ids: Collection[UUID] | None,
-        filtered: Comparison | Group | None,
+        filtered: FilterComparison | FilterGroup | None,
     ) -> Allowed:
         """Authorise and narrow. Raises: NotFound for each id the caller may not see, TwoWorks.
 
@@ -132,7 +132,7 @@ class Scoping:
         caller: Caller,
         allowed: Allowed,
         document_ids: Collection[UUID] | None,
-        filtered: Comparison | Group | None,
+        filtered: FilterComparison | FilterGroup | None,
     ) -> Allowed:
         if document_ids is None and filtered is None:
             return allowed
@@ -222,7 +222,7 @@ async def _narrow(
     scope: WorkScope,
     kb_ids: Collection[UUID],
     document_ids: Collection[UUID] | None,
-    filtered: Comparison | Group | None,
+    filtered: FilterComparison | FilterGroup | None,
 ) -> tuple[tuple[UUID, ...], int]:
     query = select(Document.id, Document.chunk_count).where(
         Document.work_id == scope.work_id, Document.kb_id.in_(kb_ids), Document.live_build.is_not(None)

@@ -10,7 +10,7 @@ from uuid import UUID
 from app.ai_providers.contract import EmbeddingModel
 from app.db.engine import Reach
 from app.db.reading import ReadPool
-from app.documents.attributes import Comparison, Group
+from app.documents.attributes import FilterComparison, FilterGroup
 from app.identity.caller import Caller
 from app.indexing.models import IndexGeneration
 from app.search.errors import VectorSearchUnavailable
@@ -37,7 +37,7 @@ class Question:
     document_ids: tuple[UUID, ...] | None = None
     limit: int | None = None
     mode: Mode = "hybrid"
-    filter: Comparison | Group | None = None
+    filter: FilterComparison | FilterGroup | None = None
     min_score: float | None = None
     group_by: Literal["chunk", "document"] = "chunk"
 

@@ -6,6 +6,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 
 from app.db.paging import FIRST_ID, after_key, paginate
+from app.http.openapi import problems
 from app.http.session import SessionDep
 from app.http.shapes import Shape
 from app.identity.dependencies import CallerDep, needs
@@ -55,6 +56,7 @@ async def create_organization(
     "/organizations/{organization_id}/users",
     operation_id="create_user",
     status_code=201,
+    responses=problems(409),
     tags=["organizations"],
     dependencies=[needs("admin")],
 )
@@ -75,7 +77,14 @@ async def create_user(
     )
 
 
-@router.post("/works", operation_id="create_work", status_code=201, tags=["works"], dependencies=[needs("admin")])
+@router.post(
+    "/works",
+    operation_id="create_work",
+    status_code=201,
+    responses=problems(404),
+    tags=["works"],
+    dependencies=[needs("admin")],
+)
 async def create_work(session: SessionDep, caller: CallerDep, body: schemas.WorkCreate) -> schemas.WorkAnswer:
     """Create a Work."""
     return _work(await service.create_work(session, caller, organization_id=body.organization_id, name=body.name))
@@ -91,7 +100,12 @@ async def list_works(session: SessionDep, caller: CallerDep, query: Annotated[Pa
 
 
 @router.post(
-    "/api-keys", operation_id="create_api_key", status_code=201, tags=["api-keys"], dependencies=[needs("write")]
+    "/api-keys",
+    operation_id="create_api_key",
+    status_code=201,
+    responses=problems(404),
+    tags=["api-keys"],
+    dependencies=[needs("write")],
 )
 async def create_api_key(session: SessionDep, caller: CallerDep, body: schemas.ApiKeyCreate) -> schemas.ApiKeyCreated:
     """Create an API key; the answer is the only place where the key is ever shown."""

@@ -4,11 +4,12 @@ from typing import Annotated, Literal
 from uuid import UUID
 
 from pydantic import AfterValidator, AwareDatetime, Field
+from typing_extensions import TypeAliasType
 
-from app.http.shapes import Instant, Name, Shape
+from app.http.shapes import Instant, Name, Omittable, Shape
 
-Role = Literal["owner", "admin", "member"]
-ScopeName = Literal["read", "write", "admin", "operator"]
+OrganizationRole = TypeAliasType("OrganizationRole", Literal["owner", "admin", "member"])
+KeyScope = TypeAliasType("KeyScope", Literal["read", "write", "admin", "operator"])
 
 
 class OrganizationCreate(Shape):
@@ -30,7 +31,7 @@ class UserCreate(Shape):
 
     subject: Name
     name: Name
-    role: Role = "member"
+    role: OrganizationRole = "member"
 
 
 class UserAnswer(Shape):
@@ -40,14 +41,14 @@ class UserAnswer(Shape):
     organization_id: UUID
     subject: str
     name: str
-    role: Role
+    role: OrganizationRole
     created_at: Instant
 
 
 class WorkCreate(Shape):
-    """A new Work."""
+    """A new Work, in the caller's organization unless another is named."""
 
-    organization_id: UUID | None = None
+    organization_id: Omittable[UUID] = None
     name: Name
 
 
@@ -68,11 +69,11 @@ class ApiKeyCreate(Shape):
     """A new API key. Without `user_id` it acts for the caller."""
 
     name: Name
-    organization_id: UUID | None = None
-    user_id: UUID | None = None
-    work_id: UUID | None = None
-    scopes: Annotated[list[ScopeName], Field(min_length=1), AfterValidator(_distinct)]
-    expires_at: AwareDatetime | None = None
+    organization_id: Omittable[UUID] = None
+    user_id: Omittable[UUID] = None
+    work_id: Omittable[UUID] = None
+    scopes: Annotated[list[KeyScope], Field(min_length=1), AfterValidator(_distinct)]
+    expires_at: Omittable[AwareDatetime] = None
 
 
 class ApiKeyAnswer(Shape):
@@ -102,7 +103,7 @@ class MeOrganization(Shape):
 
     id: UUID
     name: str
-    role: Role
+    role: OrganizationRole
 
 
 class MeUser(Shape):

@@ -68,7 +68,8 @@ def test_no_parameter_may_be_null_and_every_answer_field_is_present(description:
 def test_every_operation_describes_its_problems(description: dict[str, Any]) -> None:
     for method, path, operation in operations(description):
         default = operation["responses"].get("default", {})
-        schema = str(default.get("content", {}))
+        named = description["components"]["responses"][default["$ref"].rpartition("/")[2]]
+        schema = str(named["content"])
         assert "Problem" in schema, (method, path)
         assert "application/problem+json" in schema, (method, path)
 

@@ -9,6 +9,7 @@ from pydantic.fields import FieldInfo
 from app.settings import Settings
 
 EXAMPLE = Path(__file__).parents[2] / ".env.example"
+OPERATING = EXAMPLE.parent / "docs" / "operating.md"
 LINE = re.compile(r"#([A-Z][A-Z0-9_]*)=(.*)")
 
 
@@ -48,3 +49,10 @@ def test_switched_on_the_example_changes_nothing(monkeypatch: pytest.MonkeyPatch
     as_written = Settings()
 
     assert as_written == Settings.model_construct()
+
+
+def test_the_operators_page_names_every_setting_and_no_other() -> None:
+    named = set(re.findall(r"`((?:KB|OPENAI)_[A-Z0-9_]+)\b", OPERATING.read_text()))
+    own = {"KB_PLUGIN_", "KB_PLUGIN_PGVECTOR__POOL_SIZE"}
+
+    assert named - own == set(listed())

@@ -16,12 +16,16 @@ from app.db.engine import sqlalchemy_url
 from app.documents.attributes import (
     MAX_FILTER_DEPTH,
     MAX_FILTER_PARTS,
-    Comparison,
     Filter,
-    Group,
     check_attributes,
     check_filter,
     condition,
+)
+from app.documents.attributes import (
+    FilterComparison as Comparison,
+)
+from app.documents.attributes import (
+    FilterGroup as Group,
 )
 from tests.postgres import fresh_database
 from tests.service import url_of
