@@ -3,7 +3,7 @@
 # PYTHON names another interpreter. An environment that works already is kept.
 set -eu
 
-venv=$1
+venv=${1:?name the directory}
 oldest="3.11"
 is_new_enough='import sys; sys.exit(sys.version_info < (3, 11))'
 

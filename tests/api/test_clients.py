@@ -77,7 +77,16 @@ def test_the_generated_python_client_does_the_main_job(
         time.sleep(0.1)
         document = call("documents.get_document", document_id=document.id)
     answer = call("search.search", body=model("SearchRequest", query="heron", knowledge_base_ids=[kb.id]))
+    listed = call("documents.list_documents", knowledge_base_id=kb.id, status=document.status)
+    text = call("documents.get_document_text", document_id=document.id)
+    content = call("documents.get_document_content", document_id=document.id)
+    receipt = call("documents.delete_document", document_id=document.id)
+    gone = call("documents.get_document", document_id=document.id)
 
     assert document.status == "ready"
+    assert document.created_at.utcoffset() is not None
     assert [hit.document_id for hit in answer.hits] == [document.id]
-    assert call("documents.delete_document", document_id=document.id).receipt_id
+    assert [item.id for item in listed.items] == [document.id]
+    assert text.text == content.payload.read().decode() == "The generated client met a heron."
+    assert receipt.receipt_id
+    assert (gone.status, gone.code) == (404, "document_not_found")
