@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 
 from app.errors import Unavailable
 
@@ -19,6 +19,14 @@ _REACH = (
 )
 _WIDEN = text(
     "select set_config('stackroom.works', :works, true), set_config('stackroom.organizations', :organizations, true)"
+)
+_WALL = text(
+    """
+    select coalesce((select pg_has_role(oid, case when current_setting('server_version_num')::int >= 160000
+                                                  then 'SET' else 'MEMBER' end)
+                       from pg_roles where rolname = :role), false),
+           to_regclass('works') is not null
+    """
 )
 _ENTER = text(f"select set_config('role', '{APP_ROLE}', true), {_REACH}")
 _ENTER_WITHOUT_ROLE = text(f"select {_REACH}")
@@ -45,10 +53,13 @@ class Reach:
 
 @dataclass
 class Database:
-    """An engine with its sessions. `second_wall` = the role without ownership exists and is used."""
+    """An engine with its sessions.
+
+    `second_wall`: whether the role without ownership is there and is used; None until a transaction has looked.
+    """
 
     engine: AsyncEngine
-    second_wall: bool = True
+    second_wall: bool | None = None
     statement_timeout_s: float = 30
     sessions: async_sessionmaker[AsyncSession] = field(init=False)
 
@@ -61,8 +72,9 @@ class Database:
 
         Raises: DatabaseUnavailable when the server is away or no connection is free in time.
         """
+        walled = await self.has_second_wall()
         async with _translated(), self.sessions.begin() as session:
-            await self._enter(session, reach, timeout_s)
+            await self._enter(session, reach, walled, timeout_s)
             yield session
 
     @asynccontextmanager
@@ -71,11 +83,30 @@ class Database:
         async with self.transaction(Reach()) as session:
             yield session
 
-    async def _enter(self, session: AsyncSession, reach: Reach, timeout_s: float | None = None) -> None:
+    @asynccontextmanager
+    async def owner_connection(self) -> AsyncIterator[AsyncConnection]:
+        """A connection as the tables' owner, to look at the schema itself. Raises: DatabaseUnavailable."""
+        async with _translated(), self.engine.connect() as connection:
+            yield connection
+
+    async def has_second_wall(self) -> bool:
+        """Whether row-level security binds the transactions. Looked up once; a database without a schema has it coming.
+
+        Raises: DatabaseUnavailable.
+        """
+        if self.second_wall is None:
+            async with self.owner_connection() as connection:
+                can_take, has_schema = (await connection.execute(_WALL, {"role": APP_ROLE})).one()
+            if not can_take and not has_schema:
+                return True
+            self.second_wall = bool(can_take)
+        return self.second_wall
+
+    async def _enter(self, session: AsyncSession, reach: Reach, walled: bool, timeout_s: float | None) -> None:
         session.info["reach"] = reach
         timeout_ms = int((timeout_s or self.statement_timeout_s) * 1000)
         await session.execute(
-            _ENTER if self.second_wall else _ENTER_WITHOUT_ROLE,
+            _ENTER if walled else _ENTER_WITHOUT_ROLE,
             {
                 "works": array_literal(reach.works),
                 "organizations": array_literal(reach.organizations),

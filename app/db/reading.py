@@ -14,9 +14,15 @@ Connection = AsyncConnection[Any]
 
 
 class ReadPool:
-    """Opened by its first use. The same rules as `Database`: the reach is set in the statement that begins."""
+    """Opened by its first use. The same rules as `Database`: the reach is set in the statement that begins.
 
-    def __init__(self, url: str, database: Database, *, max_size: int, wait_s: float, timeout_s: float) -> None:
+    `prepares`: statements said twice on a connection are prepared; never behind a transaction pooler, where the next
+    one may reach another server.
+    """
+
+    def __init__(
+        self, url: str, database: Database, *, max_size: int, wait_s: float, timeout_s: float, prepares: bool
+    ) -> None:
         self._database = database
         self._timeout_ms = int(timeout_s * 1000)
         self._opening = asyncio.Lock()
@@ -25,7 +31,7 @@ class ReadPool:
             driver_url(url),
             kwargs={
                 "autocommit": True,
-                "prepare_threshold": 2,
+                "prepare_threshold": 2 if prepares else None,
                 "connect_timeout": 5,
                 "application_name": "stackroom reads",
             },
@@ -39,7 +45,7 @@ class ReadPool:
     @asynccontextmanager
     async def transaction(self, reach: Reach) -> AsyncIterator[Connection]:
         """A read-only transaction under row-level security. Raises: DatabaseUnavailable."""
-        role = f"set_config('role', '{APP_ROLE}', true), " if self._database.second_wall else ""
+        role = f"set_config('role', '{APP_ROLE}', true), " if await self._database.has_second_wall() else ""
         begin = (
             f"begin read only; select {role}set_config('stackroom.works', '{array_literal(reach.works)}', true),"
             f" set_config('stackroom.organizations', '{array_literal(reach.organizations)}', true),"
@@ -57,7 +63,11 @@ class ReadPool:
     async def fetch_one(self, statement: LiteralString, values: Mapping[str, object]) -> Mapping[str, Any] | None:
         """The row of a single statement outside a transaction: for the named functions. Raises: DatabaseUnavailable."""
         async with self._connection() as connection, connection.cursor(binary=True) as cursor:
-            await cursor.execute(statement, values)
+            try:
+                async with asyncio.timeout(self._timeout_ms / 1000):  # no transaction, so no statement_timeout either
+                    await cursor.execute(statement, values)
+            except TimeoutError as exc:
+                raise DatabaseUnavailable(retry_after_s=2) from exc
             row = await cursor.fetchone()
             names = [column.name for column in cursor.description or ()]
             return None if row is None else dict(zip(names, row, strict=True))

@@ -29,7 +29,7 @@ from app.ingestion.leases import renewed
 from app.ingestion.preparing import Prepared
 from app.knowledge_bases.models import KnowledgeBase
 from app.logs import get_logger
-from app.vector_stores.contract import VectorChunk
+from app.vector_stores.contract import VectorChunk, VectorStoreRefused
 
 log = get_logger()
 PROGRESS_INTERVAL_S = 1.0
@@ -98,6 +98,7 @@ class BuildWriter:
         except WriteRefused:
             return await self._refused(attempt)
         outcome: Outcome = "lost"
+        is_known = False  # whether every call to the store has ended for certain
         try:
             async with renewed(
                 self.database,
@@ -108,9 +109,15 @@ class BuildWriter:
                 lease_s=self.timing.lease_s,
             ):
                 await self._write(attempt, place, prepared, vectors)
+                is_known = True
                 outcome = await self._go_live(attempt, generation, owner, prepared, text)
+        except VectorStoreRefused:
+            is_known = True
+            raise
         finally:
-            if outcome != "live":
+            # A call that ran into our time limit, or was cut off, may still land: then the announcement stays, and
+            # the reaper deletes the build when the lease is over.
+            if outcome != "live" and is_known:
                 await asyncio.shield(self._take_back(attempt, generation, place, owner))
         return outcome
 
