@@ -16,7 +16,7 @@ from app.db.engine import APP_ROLE, Database, DatabaseUnavailable, driver_url, m
 from app.db.migrating import migrate, schema_state, wait_for_database
 from app.db.reading import ReadPool
 from app.documents.repository import StatusCounter
-from app.identity.contract import Access, Authenticator
+from app.identity.contract import Access
 from app.indexing.choosing import Chooser, EnvironmentChoice
 from app.indexing.generations import Generations
 from app.indexing.routing import Routing
@@ -54,7 +54,7 @@ class Assembly:
     routing: Routing
     chooser: Chooser
     generations: Generations
-    authenticator: Authenticator
+    authenticator: KeyAuthenticator
     access: Access
     document_counter: DocumentCounter
 
@@ -69,6 +69,7 @@ async def open_assembly(settings: Settings, *, role: Role) -> AsyncIterator[Asse
     try:
         yield assembly
     finally:
+        await assembly.authenticator.close()
         await assembly.instances.close()
         await assembly.storage.close()
         await assembly.reads.close()

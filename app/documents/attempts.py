@@ -33,14 +33,21 @@ class Attempt:
     live_build: int | None
     started: float = field(default_factory=time.monotonic)
 
+    @property
+    def key(self) -> tuple[UUID, int]:
+        """What tells this attempt from every other."""
+        return self.document_id, self.build
+
 
 async def begin_attempt(
     session: AsyncSession, work_id: UUID, document_id: UUID, *, max_attempts: int
 ) -> Attempt | None:
-    """Take a build number and the newest revision. None: deleted, being deleted, or out of attempts (then failed)."""
+    """Take a build number and the newest revision. None: nothing to do, or out of attempts (then failed)."""
     query = select(Document).where(Document.id == document_id, Document.work_id == work_id).with_for_update()
     document = (await session.scalars(query)).one_or_none()
     if document is None or document.deleting_at is not None:
+        return None
+    if document.status not in ("queued", "processing"):  # a job delivered once more: its work is done
         return None
     if document.attempts >= max_attempts:
         _set_failed(document, document.error_code or "gave_up", document.error_message or GAVE_UP)

@@ -46,12 +46,6 @@ class Document(Base):
             "work_id",
             postgresql_where=text("status in ('queued', 'processing')"),
         ),
-        Index(
-            "ix_kb_documents_attributes",
-            "attributes",
-            postgresql_using="gin",
-            postgresql_ops={"attributes": "jsonb_path_ops"},
-        ),
     )
 
     id: Mapped[UUID] = mapped_column(primary_key=True, default=new_id)

@@ -327,7 +327,7 @@ def _create_tables() -> None:
         unique=False,
         postgresql_where=sa.text("index_version > maintained_version"),
     )
-    op.create_index(op.f("ix_works_organization_id"), "works", ["organization_id"], unique=False)
+    op.create_index(op.f("ix_works_organization_id_id"), "works", ["organization_id", "id"], unique=False)
     op.create_table(
         "api_keys",
         sa.Column("id", sa.Uuid(), nullable=False),
@@ -399,6 +399,7 @@ def _create_tables() -> None:
         unique=False,
         postgresql_where=sa.text("closed_at is null"),
     )
+    op.create_index(op.f("ix_deletion_receipts_object_id"), "deletion_receipts", ["object_id"], unique=False)
     op.create_index(
         op.f("ix_deletion_receipts_work_id_object_id"), "deletion_receipts", ["work_id", "object_id"], unique=False
     )
@@ -631,14 +632,6 @@ def _create_tables() -> None:
         sa.ForeignKeyConstraint(["work_id"], ["works.id"], name=op.f("fk_kb_documents_work_id_works")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_kb_documents")),
     )
-    op.create_index(
-        "ix_kb_documents_attributes",
-        "kb_documents",
-        ["attributes"],
-        unique=False,
-        postgresql_using="gin",
-        postgresql_ops={"attributes": "jsonb_path_ops"},
-    )
     op.create_index("ix_kb_documents_kb_id_id", "kb_documents", ["kb_id", "id"], unique=False)
     op.create_index("ix_kb_documents_kb_id_name", "kb_documents", ["kb_id", "name"], unique=False)
     op.create_index("ix_kb_documents_kb_id_sha256", "kb_documents", ["kb_id", "sha256"], unique=False)
@@ -862,12 +855,6 @@ def _drop_tables() -> None:
     op.drop_index("ix_kb_documents_kb_id_sha256", table_name="kb_documents")
     op.drop_index("ix_kb_documents_kb_id_name", table_name="kb_documents")
     op.drop_index("ix_kb_documents_kb_id_id", table_name="kb_documents")
-    op.drop_index(
-        "ix_kb_documents_attributes",
-        table_name="kb_documents",
-        postgresql_using="gin",
-        postgresql_ops={"attributes": "jsonb_path_ops"},
-    )
     op.drop_table("kb_documents")
     op.drop_index(
         "uq_index_generations_building", table_name="index_generations", postgresql_where=sa.text("state = 'building'")
@@ -892,6 +879,7 @@ def _drop_tables() -> None:
     op.drop_table("knowledge_bases")
     op.drop_index(op.f("ix_idempotency_keys_created_at"), table_name="idempotency_keys")
     op.drop_table("idempotency_keys")
+    op.drop_index(op.f("ix_deletion_receipts_object_id"), table_name="deletion_receipts")
     op.drop_index(op.f("ix_deletion_receipts_work_id_object_id"), table_name="deletion_receipts")
     op.drop_index(
         "ix_deletion_receipts_open", table_name="deletion_receipts", postgresql_where=sa.text("closed_at is null")
@@ -909,7 +897,7 @@ def _drop_tables() -> None:
     op.drop_index(op.f("ix_api_keys_organization_id_id"), table_name="api_keys")
     op.drop_table("api_keys")
     op.drop_index("ix_works_to_maintain", table_name="works")
-    op.drop_index(op.f("ix_works_organization_id"), table_name="works")
+    op.drop_index(op.f("ix_works_organization_id_id"), table_name="works")
     op.drop_table("works")
     op.drop_table("users")
     op.drop_index(
