@@ -31,7 +31,7 @@ class Serving(Service):
     def environment(self) -> dict[str, str]:
         environment = super().environment()
         del environment["KB_DATABASE_URL"]
-        return {**environment, **self.extra}
+        return {**environment, "KB_PENDING_UPLOAD_TTL_S": "5", **self.extra}
 
     def up(self) -> None:
         """Start, and wait until requests are served."""
