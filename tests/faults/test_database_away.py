@@ -6,48 +6,47 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import httpx
 import psutil
 import psycopg
 import pytest
 
+from app.db.embedded import EmbeddedServer
 from tests.faults.serving import Serving, assert_consistent, serving
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 AWAY_S = 30
 
 
-@pytest.fixture
-def stackroom() -> Iterator[Serving]:
-    """A service on a database of its own: an embedded server of another directory, known by its URL only."""
-    from app.db.embedded import EmbeddedServer
+@dataclass
+class OnOwnDatabase:
+    """A running service and the database server that it knows by its URL only."""
 
+    serving: Serving
+    server: EmbeddedServer
+    url: str
+
+    def postmaster(self) -> psutil.Process:
+        return psutil.Process(int((self.server.directory / "postmaster.pid").read_text().splitlines()[0]))
+
+
+@pytest.fixture
+def own_database() -> Iterator[OnOwnDatabase]:
     with serving() as made:
         place = made.data_dir / "elsewhere"
         place.mkdir()
         server = EmbeddedServer(place)
-        dsn = server.start()
-        made.extra["KB_DATABASE_URL"] = dsn
+        url = server.start()
+        made.extra["KB_DATABASE_URL"] = url
         try:
             made.up()
-            yield made
+            yield OnOwnDatabase(made, server, url)
         finally:
             if made.serve is not None and made.serve.poll() is None:
                 made.kill_everything()
             server.stop()
-
-
-def _server(stackroom: Serving) -> "tuple[object, psutil.Process]":
-    place = (stackroom.data_dir / "elsewhere").resolve() / "postgres"
-    number = int((place / "postmaster.pid").read_text().splitlines()[0])
-    return place, psutil.Process(number)
-
-
-def _restart(stackroom: Serving) -> None:
-    from app.db.embedded import EmbeddedServer
-
-    EmbeddedServer(stackroom.data_dir / "elsewhere").start()
 
 
 def asked(stackroom: Serving, key: str, kb: str) -> list[httpx.Response]:
@@ -65,7 +64,8 @@ def asked(stackroom: Serving, key: str, kb: str) -> list[httpx.Response]:
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed", "frozen"])
-def test_requests_are_503_with_retry_after_and_recover_by_themselves(stackroom: Serving, how: str) -> None:
+def test_requests_are_503_with_retry_after_and_recover_by_themselves(own_database: OnOwnDatabase, how: str) -> None:
+    stackroom = own_database.serving
     tenant = stackroom.tenant()
     kb = tenant.knowledge_base()
     key = tenant.client.headers["authorization"].removeprefix("Bearer ")
@@ -73,7 +73,7 @@ def test_requests_are_503_with_retry_after_and_recover_by_themselves(stackroom: 
     stackroom.provider(always="hold")
     running = tenant.text(kb, "in process when the database goes")
     stackroom.until_held()
-    _, postmaster = _server(stackroom)
+    postmaster = own_database.postmaster()
     kin = [postmaster, *postmaster.children(recursive=True)]
     if how == "stopped":
         postmaster.send_signal(signal.SIGINT)
@@ -106,7 +106,7 @@ def test_requests_are_503_with_retry_after_and_recover_by_themselves(stackroom: 
                 with contextlib.suppress(psutil.Error):
                     process.resume()
         else:
-            _restart(stackroom)
+            own_database.server.start()
 
     stackroom.wait_until_ready(60)
     assert tenant.client.get(f"/documents/{ready['id']}").json() == ready
@@ -115,16 +115,16 @@ def test_requests_are_503_with_retry_after_and_recover_by_themselves(stackroom: 
     assert fresh["status"] == "ready"
     hits = tenant.search("before and after", knowledge_base_ids=[kb], mode="lexical")["hits"]
     assert ready["id"] in [hit["document_id"] for hit in hits]
-    assert_consistent(stackroom.extra["KB_DATABASE_URL"])
+    assert_consistent(own_database.url)
     assert [p.pid for p in [*stackroom.api(), *stackroom.workers()] if not p.is_running()] == []
 
 
-def test_connections_that_the_server_drops_cost_no_request_after_the_first(stackroom: Serving) -> None:
+def test_connections_that_the_server_drops_cost_no_request_after_the_first(own_database: OnOwnDatabase) -> None:
     """As after a failover: every session is ended, the server answers at once."""
-    tenant = stackroom.tenant()
+    tenant = own_database.serving.tenant()
     kb = tenant.knowledge_base()
     document = tenant.ready(kb, "after a failover")
-    with psycopg.connect(stackroom.extra["KB_DATABASE_URL"], autocommit=True) as connection:
+    with psycopg.connect(own_database.url, autocommit=True) as connection:
         connection.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity"
             " where datname = current_database() and pid <> pg_backend_pid()"
