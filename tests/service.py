@@ -152,6 +152,13 @@ class Service:
         answer = httpx.post(f"{self.provider_url}/misbehave", json={"once": list(once), "always": always}, timeout=10)
         assert answer.status_code < 300, answer.text
 
+    def until_held(self, requests: int = 1, timeout_s: float = 30) -> None:
+        """Wait until the provider, told to `hold`, holds that many requests."""
+        deadline = time.monotonic() + timeout_s
+        while httpx.post(f"{self.provider_url}/held/embeddings", json={}, timeout=10).json()["held"] < requests:
+            assert time.monotonic() < deadline, "no request came"
+            time.sleep(0.05)
+
     def start(self, name: str, *arguments: str, **environment: str) -> None:
         with (self.data_dir / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(

@@ -1,22 +1,32 @@
 """The loopback provider with one more way to misbehave: `hold` answers well, but only when it is told to be good again.
 
 As a process: `python -m tests.api.holding_provider --port 9001`; see `tests.unit.ai_providers.openai_server`.
+`POST /held/embeddings` answers how many requests are held: `{"held": 0}`.
 """
 
 import argparse
 import asyncio
 
-from tests.unit.ai_providers.openai_server import EmbeddingServer, Request
+from tests.unit.ai_providers.openai_server import EmbeddingServer, Request, _write
 
 
 class HoldingServer(EmbeddingServer):
     """Requests that come during `hold` wait until `always` is something else, and are then answered well."""
 
+    held = 0
+
     async def _answer(self, fault: str | None, request: Request, writer: asyncio.StreamWriter) -> bool:
+        if request.path == "/held/embeddings":
+            await _write(writer, 200, {"held": self.held})
+            return True
         if fault != "hold":
             return await super()._answer(fault, request, writer)
-        while self.always == "hold":
-            await asyncio.sleep(0.02)
+        self.held += 1
+        try:
+            while self.always == "hold":
+                await asyncio.sleep(0.02)
+        finally:
+            self.held -= 1
         return await super()._answer(None, request, writer)
 
 

@@ -130,7 +130,7 @@ def test_an_older_revision_answers_until_the_newer_is_ready(held: Service, tenan
     held.provider(always="hold")
 
     replaced = tenant.text(kb, f"about {new}", external_id="k")
-    tenant.until(document["id"], lambda d: d["stage"] == "embedding")
+    held.until_held()
 
     assert (replaced["revision"], replaced["live_revision"], replaced["searchable"]) == (2, 1, True)
     assert found(tenant, old, kb) == [document["id"]]
@@ -364,7 +364,7 @@ def test_what_is_ready_cannot_be_retried_and_what_is_in_process_cannot_be_embedd
 ) -> None:
     kb = tenant.knowledge_base()
     working = tenant.text(kb, f"never done {word()}")
-    tenant.until(working["id"], lambda d: d["stage"] == "embedding")
+    held.until_held()
 
     assert tenant.client.post(f"/documents/{working['id']}/re-embed").status_code == 409
     assert tenant.client.post(f"/documents/{working['id']}/retry").status_code == 409
@@ -403,7 +403,7 @@ def test_a_document_deleted_in_process_never_comes_back(held: Service, tenant: T
     kb = tenant.knowledge_base()
     gone = word()
     document = tenant.text(kb, f"about {gone}")
-    tenant.until(document["id"], lambda d: d["stage"] == "embedding")
+    held.until_held()
 
     assert tenant.client.delete(f"/documents/{document['id']}").status_code == 202
 
@@ -535,7 +535,7 @@ def test_a_knowledge_base_deleted_while_documents_are_in_process_takes_them_alon
     kb = tenant.knowledge_base()
     document = tenant.text(kb, f"in process {word()}")
     waiting = tenant.text(kb, f"waiting {word()}")
-    tenant.until(document["id"], lambda d: d["stage"] == "embedding")
+    held.until_held()
 
     assert tenant.client.delete(f"/knowledge-bases/{kb}").status_code == 202
     held.provider(always=None)
@@ -647,7 +647,18 @@ def test_a_list_shows_documents_from_upload_on_with_their_state(held: Service, t
     tenant.settle(document["id"], 90)
 
 
-def test_events_tell_each_stage_and_end_with_failure(tenant: Tenant) -> None:
+def test_the_stage_is_told_while_a_provider_is_waited_for(held: Service, tenant: Tenant) -> None:
+    document = tenant.text(tenant.knowledge_base(), f"told while waiting {word()}")
+    held.until_held()
+
+    seen = tenant.until(document["id"], lambda d: d["stage"] == "embedding", 10)
+
+    assert (seen["status"], seen["progress"]) == ("processing", {"chunks_done": 0, "chunks_total": 1})
+    held.provider(always=None)
+    tenant.settle(document["id"])
+
+
+def test_events_end_with_failure(tenant: Tenant) -> None:
     document = tenant.upload(tenant.knowledge_base(), "blank.txt", b"\n", "text/plain").json()
 
     with tenant.client.stream("GET", f"/documents/{document['id']}/events") as answer:
