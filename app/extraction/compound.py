@@ -20,9 +20,12 @@ def stream_names(path: Path) -> frozenset[str]:
     """
     try:
         with path.open("rb") as file:
-            return frozenset(_Compound(file).names())
+            names = frozenset(_Compound(file).names())
     except (struct.error, OSError, OverflowError) as exc:
         raise Corrupt from exc
+    if not names:  # there is always a root
+        raise Corrupt
+    return names
 
 
 class _Compound:

@@ -60,9 +60,16 @@ def _opened(path: Path) -> pdfium.PdfDocument:
 
 
 def _pages(document: pdfium.PdfDocument, total: int) -> Iterator[str]:
+    has_form = document.get_formtype() != pdfium_c.FORMTYPE_NONE
+    if has_form:
+        document.init_forms()
     for number in range(total):
         try:
             page = document[number]
+            if has_form:  # what was filled in becomes part of the page
+                page.flatten()
+                page.close()
+                page = document[number]
         except pdfium.PdfiumError:  # a page that cannot be loaded has no text, and is counted so
             yield ""
             continue

@@ -171,6 +171,7 @@ class _WarmProcess:
             else:
                 socket.send_fds(self._control, [message], [attached.fileno()])
         except OSError as exc:
+            self.is_alive = False
             raise _WarmProcessDied from exc
 
     async def _exchange(self, stream: socket.socket, request: bytes) -> bytearray:

@@ -25,6 +25,8 @@ SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"GIF89a", "image/gif"),
     (0, b"II*\x00", "image/tiff"),
     (0, b"MM\x00*", "image/tiff"),
+    (0, b"MZ", "application/vnd.microsoft.portable-executable"),
+    (0, b"BM", "image/bmp"),
     (8, b"WEBP", "image/webp"),
     (0, b"\x00\x00\x01\x00", "image/x-icon"),
     (0, b"\x1f\x8b", "application/gzip"),
@@ -89,8 +91,7 @@ _PLAIN_EXTENSIONS_LISTED = (
 PLAIN_EXTENSIONS = frozenset(_PLAIN_EXTENSIONS_LISTED.split())
 # Names of binary formats: content that is not of such a format is damaged, not text.
 _BINARY_EXTENSIONS_LISTED = (
-    ".pdf .docx .docm .dotx .doc .dot .xlsx .xlsm .xls .xlsb .pptx .pptm .ppsx .ppt .odt .ods .odp .epub .msg .zip "
-    ".gz .7z .rar .png .jpg .jpeg .gif .tif .tiff .webp .mp3 .mp4 .exe"
+    ".pdf .docx .docm .dotx .doc .dot .xlsx .xlsm .xls .xlsb .pptx .pptm .ppsx .ppt .odt .ods .odp .epub .msg .zip"
 )
 BINARY_EXTENSIONS = frozenset(_BINARY_EXTENSIONS_LISTED.split())
 UNREAD_TEXT = frozenset({"message/rfc822", "multipart/related", "application/rtf", "application/postscript"})
