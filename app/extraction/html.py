@@ -9,7 +9,7 @@ from resiliparse.parse.html import DocumentNode, ElementNode, HTMLTree, Node, Te
 
 from app.extraction.contract import Corrupt, DocumentTooLarge, Extracted, Limits
 from app.extraction.languages import iso_639_1
-from app.extraction.structure import TextBuilder
+from app.extraction.structure import MAX_TITLE_CHARACTERS, TextBuilder
 from app.extraction.text import claimed_xml_encoding, decode
 
 CONTENT_TYPE = "text/html"
@@ -132,9 +132,9 @@ class _Reader:
         tag = node.tag or ""
         if self._is_left_out(node):
             return True
-        if tag in HEADINGS:
+        if tag in HEADINGS and len(title := self._text_of(node)) <= MAX_TITLE_CHARACTERS:
             self._flush()
-            self._builder.heading(self._text_of(node), HEADINGS[tag])
+            self._builder.heading(title, HEADINGS[tag])
         elif tag == "pre":
             self._flush()
             self._builder.block("code", _raw_text(node))

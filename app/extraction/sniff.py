@@ -25,6 +25,7 @@ SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"GIF89a", "image/gif"),
     (0, b"II*\x00", "image/tiff"),
     (0, b"MM\x00*", "image/tiff"),
+    (0, b"MZ\x90\x00", "application/vnd.microsoft.portable-executable"),
     (8, b"WEBP", "image/webp"),
     (0, b"\x00\x00\x01\x00", "image/x-icon"),
     (0, b"\x1f\x8b", "application/gzip"),

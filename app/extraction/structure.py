@@ -4,6 +4,7 @@ from app.extraction.contract import DocumentTooLarge, Mark, MarkKind
 
 BLOCK_GAP = "\n\n"
 MAX_MARKS = 500_000
+MAX_TITLE_CHARACTERS = 500  # what is longer heads nothing: a heading that was never closed, or misused
 
 
 class TextBuilder:
@@ -25,8 +26,11 @@ class TextBuilder:
         return self._length
 
     def heading(self, text: str, level: int) -> None:
-        """Add a heading; its title is the text on one line."""
+        """Add a heading; its title is the text on one line. A text too long for a title becomes a paragraph."""
         title = " ".join(text.split())
+        if len(title) > MAX_TITLE_CHARACTERS:
+            self.block("paragraph", text)
+            return
         self._add("heading", title, level=min(max(level, 1), 6), title=title)
 
     def block(self, kind: MarkKind, text: str) -> None:

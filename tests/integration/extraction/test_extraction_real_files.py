@@ -85,6 +85,6 @@ async def test_a_file_of_another_format_is_refused_with_a_code(
     assert got.code in ("unsupported", "encrypted", "corrupt")
 
 
-@pytest.mark.parametrize("name", ["zshdoc_zsh.pdf", "unst_handbook-872p.docx", "docling_wiki_duck.html"])
+@pytest.mark.parametrize("name", ["pdfsamples_multicolumn.pdf", "unst_handbook-872p.docx", "docling_wiki_duck.html"])
 async def test_the_same_file_gives_the_same_text_again(extractor: SandboxedExtractor, name: str) -> None:
     assert await outcome(extractor, name) == await outcome(extractor, name)

@@ -120,3 +120,10 @@ def test_the_page_tells_its_language_and_title(path: Path) -> None:
 
 def test_the_reading_of_a_ruby_is_not_glued_to_its_text(path: Path) -> None:
     assert read(path, "<p><ruby>漢<rp>(</rp><rt>kan</rt><rp>)</rp></ruby>字</p>").text == "漢字"
+
+
+def test_a_heading_that_was_never_closed_does_not_swallow_the_page(path: Path) -> None:
+    page = read(path, "<h1>Title" + "<p>a paragraph of some length</p>" * 30)
+
+    assert page.text.startswith("Title\n\na paragraph")
+    assert page.marks == ()

@@ -67,6 +67,7 @@ def test_text_of_unknown_name_without_a_type_is_plain(path: Path) -> None:
         (rb"{\rtf1 text}", "a.doc", "RTF"),
         (b"From: a@b.c\n\n<html></html>", "a.eml", "E-mail"),
         (b"\x89PNG\r\n\x1a\n\x00\x00", "a.txt", "image/png"),
+        (b"MZ\x90\x00\x03", "setup.exe", "executable"),
         (b"\x1f\x8b\x08\x00\x00", "a", "gzip"),
     ],
 )

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from app.extraction.contract import DocumentTooLarge, Mark
 from app.extraction.structure import TextBuilder
 
-words = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
+words = st.text(st.characters(codec="utf-8"), max_size=30)
 table_rows = st.lists(st.lists(words, min_size=1, max_size=4), min_size=1, max_size=4)
 Step = Callable[[TextBuilder], None]
 steps: st.SearchStrategy[Step] = st.one_of(
