@@ -11,11 +11,14 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from app.ai_providers.local import LocalProvider, LocalSettings
+from app.chunking.contract import ChunkSettings
 from app.chunking.settings import validate_settings
 from app.db.engine import APP_ROLE, Database, DatabaseUnavailable, driver_url, make_engine
 from app.db.migrating import migrate, schema_state, wait_for_database
 from app.db.reading import ReadPool
+from app.documents import idempotency
 from app.documents.repository import StatusCounter
+from app.errors import Invalid, Misconfigured
 from app.identity.contract import Access
 from app.indexing.choosing import Chooser, EnvironmentChoice
 from app.indexing.generations import Generations
@@ -76,6 +79,25 @@ async def open_assembly(settings: Settings, *, role: Role) -> AsyncIterator[Asse
         await assembly.database.close()
 
 
+def check_settings(settings: Settings) -> None:
+    """Refuse settings that can't work before anything starts.
+
+    Raises: Misconfigured, UnusablePin, InvalidPluginSettings.
+    """
+    registry = Registry.discover()
+    _check_start(registry, environment_choice(settings, registry))
+    Sealer(secret_keys(settings))
+    _chunk_settings(settings)
+
+
+def _chunk_settings(settings: Settings) -> ChunkSettings:
+    try:
+        return validate_settings(settings.chunk_size_tokens, settings.chunk_overlap_tokens)
+    except Invalid as error:
+        named = "; ".join(f"KB_{str(fault.loc[-1]).upper()} {fault.msg}" for fault in error.faults)
+        raise Misconfigured(f"{named}.") from None
+
+
 def _assemble(settings: Settings, role: Role) -> Assembly:
     dsn = database_url(settings)
     engine = make_engine(
@@ -104,7 +126,6 @@ def _assemble(settings: Settings, role: Role) -> Assembly:
 
     instances = Instances(database, registry, sealer, environment.settings, build)
     chooser = Chooser(database, registry, sealer, instances, environment)
-    chunks = validate_settings(settings.chunk_size_tokens, settings.chunk_overlap_tokens)
     return Assembly(
         settings=settings,
         database=database,
@@ -114,7 +135,7 @@ def _assemble(settings: Settings, role: Role) -> Assembly:
         instances=instances,
         routing=Routing(instances.open, instances.open),
         chooser=chooser,
-        generations=Generations(database, chooser, chunks),
+        generations=Generations(database, chooser, _chunk_settings(settings)),
         authenticator=KeyAuthenticator(database, reads),
         access=WorkAccess(),
         document_counter=StatusCounter(),
@@ -254,7 +275,7 @@ async def readiness(assembly: Assembly) -> tuple[list[str], list[str]]:
 
 
 async def prepare_database(settings: Settings, dsn: str, *, alone: bool) -> None:
-    """Migrate, make the first key, and, when nobody else uses the database, take back jobs of an earlier run."""
+    """Migrate, make the first key, and, when nobody else uses the database, take back what an earlier run left."""
     migrate(dsn)
     engine = make_engine(dsn, pool_size=1, application_name="stackroom prepare")
     key: SecretStr | None = settings.bootstrap_api_key
@@ -264,6 +285,8 @@ async def prepare_database(settings: Settings, dsn: str, *, alone: bool) -> None
             data_dir=settings.data_dir,
             bootstrap_key=None if key is None else key.get_secret_value(),
         )
+        if alone:
+            await idempotency.release_all(engine)
     finally:
         await engine.dispose()
     if alone:

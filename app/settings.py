@@ -9,6 +9,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 MIB = 1024 * 1024
+POSTGRES_SCHEMES = ("postgresql://", "postgres://", "postgresql+psycopg://")
 
 
 class Settings(BaseSettings):
@@ -94,6 +95,13 @@ class Settings(BaseSettings):
         return (
             tuple(json.loads(text)) if text.startswith("[") else tuple(p.strip() for p in text.split(",") if p.strip())
         )
+
+    @field_validator("database_url", "database_direct_url")
+    @classmethod
+    def _postgres(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not value.get_secret_value().startswith(POSTGRES_SCHEMES):
+            raise ValueError("must be a Postgres URL: postgresql://user:password@host:5432/database")
+        return value
 
     @field_validator("bootstrap_api_key")
     @classmethod

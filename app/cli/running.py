@@ -41,10 +41,16 @@ def run_api(settings: Settings, *, host: str, port: int, processes: int) -> int:
     """Serve the API until a signal ends it."""
     import uvicorn
 
+    from app.assembly import check_settings
     from app.cli.serve import die_with_parent
 
     die_with_parent()
     logs.configure(level=settings.log_level, form=settings.log_format)
+    try:
+        check_settings(settings)
+    except AppError as error:
+        typer.echo(error.message, err=True)
+        return 1
     uvicorn.run(
         "app.main:create_app",
         factory=True,

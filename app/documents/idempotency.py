@@ -1,7 +1,10 @@
 """Idempotency keys: the same request again gets the first answer again."""
 
+import asyncio
 import hashlib
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -9,7 +12,7 @@ from uuid import UUID
 
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from app.db.base import new_id
 from app.db.engine import Database, Reach
@@ -20,7 +23,8 @@ from app.identity.caller import WorkScope
 from app.logs import get_logger
 
 log = get_logger()
-ABANDONED_AFTER = timedelta(hours=1)
+TOUCH_INTERVAL_S = 15
+ABANDONED_AFTER = timedelta(seconds=60)
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,8 @@ async def claim(session: AsyncSession, scope: WorkScope, route: str, key: str) -
     claimed = await session.scalar(
         mine.on_conflict_do_update(
             index_elements=[c.name for c in IdempotencyKey.__table__.primary_key],
-            set_={"owner": owner, "created_at": func.now()},
-            where=IdempotencyKey.response.is_(None) & (IdempotencyKey.created_at < func.now() - ABANDONED_AFTER),
+            set_={"owner": owner, "created_at": func.now(), "touched_at": func.now()},
+            where=IdempotencyKey.response.is_(None) & (IdempotencyKey.touched_at < func.now() - ABANDONED_AFTER),
         ).returning(IdempotencyKey.owner)
     )
     if claimed is not None:
@@ -91,6 +95,40 @@ async def complete(session: AsyncSession, ticket: Ticket, wanted: bytes, answer:
     )
 
 
+@asynccontextmanager
+async def kept_alive(database: Database, ticket: Ticket) -> AsyncIterator[None]:
+    """Touch a claimed key while the block runs; the key of a process that died is free soon after."""
+    task = asyncio.create_task(_touch(database, ticket))
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+async def _touch(database: Database, ticket: Ticket) -> None:
+    while True:
+        await asyncio.sleep(TOUCH_INTERVAL_S)
+        try:
+            async with database.transaction(Reach.of(ticket.work_id)) as session:
+                await session.execute(
+                    update(IdempotencyKey)
+                    .where(*_where(ticket), IdempotencyKey.owner == ticket.owner)
+                    .values(touched_at=func.now())
+                )
+        except Unavailable as error:
+            log.warning("idempotency.touch_failed", code=error.code)
+
+
+async def release_all(engine: AsyncEngine) -> None:
+    """Free what was claimed before the database server started: its requests are over. As the tables' owner."""
+    async with engine.begin() as connection:
+        await connection.execute(
+            delete(IdempotencyKey).where(
+                IdempotencyKey.response.is_(None), IdempotencyKey.touched_at < func.pg_postmaster_start_time()
+            )
+        )
+
+
 async def release(database: Database, scope: WorkScope, ticket: Ticket) -> None:
     """Free a claimed key after a failure."""
     if ticket.owner is None:
@@ -102,7 +140,7 @@ async def release(database: Database, scope: WorkScope, ticket: Ticket) -> None:
                     *_where(ticket), IdempotencyKey.owner == ticket.owner, IdempotencyKey.response.is_(None)
                 )
             )
-    except Unavailable as error:  # it is taken over an hour later
+    except Unavailable as error:  # it is taken over when nobody touches it
         log.warning("idempotency.not_released", code=error.code)
 
 

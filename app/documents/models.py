@@ -173,3 +173,4 @@ class IdempotencyKey(Base):
     status_code: Mapped[int | None]
     response: Mapped[dict[str, Any] | None]
     created_at: Mapped[datetime] = mapped_column(server_default=text("now()"), index=True)
+    touched_at: Mapped[datetime] = mapped_column(server_default=text("now()"))

@@ -1,7 +1,7 @@
 """Accepting a document: authorise, store the bytes, then row and job in one transaction. Nothing is parsed here."""
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -117,9 +117,12 @@ class Uploader:
 
     @asynccontextmanager
     async def giving_up(self, place: Place, ticket: Ticket | None) -> AsyncIterator[None]:
-        """Free the key when the block fails, so that the request can be sent again."""
+        """Keep the key while the block runs, and free it when it fails, so that the request can be sent again."""
         try:
-            yield
+            async with AsyncExitStack() as stack:
+                if ticket is not None and ticket.owner is not None:
+                    await stack.enter_async_context(idempotency.kept_alive(self.database, ticket))
+                yield
         except BaseException:
             if ticket is not None:
                 await idempotency.release(self.database, place.scope, ticket)

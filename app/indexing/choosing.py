@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.ai_providers.contract import EmbeddingProvider
 from app.db.engine import Database, Reach
-from app.errors import AppError, Misconfigured
+from app.errors import AppError, Misconfigured, Unavailable
 from app.indexing.facts import WorkFacts, work_facts
 from app.plugins.embedding_choice import EmbeddingChoice, EmbeddingWish, resolve_model
 from app.plugins.instances import Instances, Owner
@@ -42,11 +42,15 @@ class EnvironmentChoice:
 
 @dataclass(frozen=True)
 class Resolution:
-    """Everything that the choice came to, with every look that led there."""
+    """Everything that the choice came to, with every look that led there.
+
+    `stores_away` = stores that were passed over because they were slow or away at the moment of asking.
+    """
 
     store: Selection
     provider: Selection | None
     embedding: EmbeddingChoice | None
+    stores_away: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,10 +93,15 @@ class Chooser:
         self._environment = environment
 
     async def choose(self, work_id: UUID) -> Choice:
-        """What a first generation of this Work would be. Raises: UnusablePin, Misconfigured."""
+        """What a first generation of this Work would be.
+
+        Raises: UnusablePin, Misconfigured; NoStoreAnswers when a moment's silence would leave the Work without vectors.
+        """
         facts, pins = await self._facts(work_id)
         found = await self._resolve(facts, pins)
         store_id, embedding = found.store.plugin_id, found.embedding
+        if store_id is None and found.stores_away:
+            raise NoStoreAnswers(f"No vector store answers at the moment: {', '.join(found.stores_away)}.")
         if store_id is None or embedding is None:
             return Choice()
         store_plugin = self._registry.get(store_id)
@@ -132,9 +141,11 @@ class Chooser:
             return facts, await _pins(session, facts)
 
     async def _resolve(self, facts: WorkFacts, pins: _Pins) -> Resolution:
-        store = self._select("vector-store", pins, await self._store_availability())
+        answers = await self._store_availability()
+        store = self._select("vector-store", pins, answers)
         if store.plugin_id is None:
-            return Resolution(store, None, None)
+            away = [plugin_id for plugin_id in dict.fromkeys(store.passed_over) if answers[plugin_id].temporary]
+            return Resolution(store, None, None, tuple(away))
         provider = self._select("ai-provider", pins, self._provider_availability())
         opened: EmbeddingProvider | None = None
         if provider.plugin_id is not None:
@@ -207,9 +218,9 @@ class Chooser:
         async with self._database.transaction(reach) as session:
             return await self._instances.ensure(session, plugin, settings, owner)
 
-    async def _store_availability(self) -> dict[str, AvailabilityFact | None]:
+    async def _store_availability(self) -> dict[str, Availability]:
         """Ask every store that could be chosen without a pin; only a first generation depends on it."""
-        found: dict[str, AvailabilityFact | None] = {}
+        found: dict[str, Availability] = {}
         for plugin in self._registry.plugins("vector-store"):
             if plugin.manifest.id in self._environment.disabled or plugin.manifest.id == "memory":
                 continue
@@ -229,7 +240,7 @@ class Chooser:
                 answer: Availability = await store.is_available()
                 return answer
         except TimeoutError:
-            return Availability(False, "it did not answer in time")
+            return Availability(False, "it did not answer in time", temporary=True)
         finally:
             await store.close()
 
@@ -239,6 +250,12 @@ class Chooser:
             plugin.manifest.id: Availability(plugin.manifest.id in self._environment.settings)
             for plugin in self._registry.plugins("ai-provider")
         }
+
+
+class NoStoreAnswers(Unavailable):
+    """No vector store that could be chosen answers at the moment."""
+
+    code = "vector_store_unavailable"
 
 
 class TooManyDimensions(Misconfigured):

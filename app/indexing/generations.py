@@ -25,9 +25,9 @@ class Generations:
         self._chunks = chunks
 
     async def ensure_active(self, work_id: UUID) -> IndexGeneration:
-        """The active generation; where there is none, or only a lexical one and a store is to be had, a new one.
+        """The active generation; where there is none, the first one.
 
-        Raises: Unavailable when a pinned plugin is away (documents wait), Misconfigured.
+        Raises: Unavailable when no store answers in time (documents wait), Misconfigured.
         """
         async with self._database.transaction(Reach.of(work_id)) as session:
             active = await find_active(session, work_id)

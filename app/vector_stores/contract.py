@@ -108,11 +108,15 @@ class DocumentBuild:
 
 @dataclass(frozen=True)
 class Availability:
-    """Whether a backend answers, and if not, a sentence without secrets."""
+    """Whether a backend answers, and if not, a sentence without secrets.
+
+    `temporary` = it was slow or away: asking again later may give another answer.
+    """
 
     ok: bool
     reason: str | None = None
     facts: dict[str, object] = field(default_factory=dict)
+    temporary: bool = False
 
 
 def chunk_uuid(work_id: UUID, space: Space, document_id: UUID, build: int, chunk_index: int) -> UUID:

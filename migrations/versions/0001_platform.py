@@ -414,6 +414,7 @@ def _create_tables() -> None:
         sa.Column("status_code", sa.Integer(), nullable=True),
         sa.Column("response", pg.JSONB(), nullable=True),
         sa.Column("created_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
+        sa.Column("touched_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
         sa.ForeignKeyConstraint(
             ["work_id"], ["works.id"], name=op.f("fk_idempotency_keys_work_id_works"), ondelete="CASCADE"
         ),

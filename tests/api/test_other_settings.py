@@ -204,8 +204,12 @@ def test_without_a_setting_no_origin_gets_headers(service: Service) -> None:
     [
         ("KB_CORS_ORIGINS", "*"),
         ("KB_VECTOR_STORE_PROVIDER_ID", "no-such-store"),
+        ("KB_EMBEDDING_PROVIDER_ID", "no-such-provider"),
+        ("KB_DISABLED_PLUGINS", "pgvector"),
+        ("KB_CHUNK_SIZE_TOKENS", "1"),
         ("KB_CHUNK_OVERLAP_TOKENS", "512"),
         ("KB_SECRET_KEYS", "not-a-key"),
+        ("KB_DATABASE_URL", "mysql://somewhere/else"),
     ],
 )
 def test_a_setting_that_cannot_work_refuses_the_start_with_a_sentence(
@@ -222,6 +226,7 @@ def test_a_setting_that_cannot_work_refuses_the_start_with_a_sentence(
 
     assert code not in (0, None)
     assert "Traceback" not in said, said[-1500:]
+    assert setting in said or value in said
     assert len(said.strip()) > 20
     assert "of-the-tests" not in said
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import ClassVar, LiteralString
 from uuid import UUID
 
-from app.errors import AppError
+from app.errors import AppError, Unavailable
 from app.plugins.manifest import VectorStoreCapabilities, VectorStoreManifest
 from app.vector_stores.base import INLINE_FLOATS, BaseVectorStore, normalized_cosine
 from app.vector_stores.contract import (
@@ -184,9 +184,11 @@ class PgvectorStore(BaseVectorStore):
             async with asyncio.timeout(PING_TIMEOUT_S):
                 facts = await self._connections.ping()
         except TimeoutError:
-            return Availability(ok=False, reason=f"the database did not answer within {PING_TIMEOUT_S:g} s")
+            reason = f"the database did not answer within {PING_TIMEOUT_S:g} s"
+            return Availability(ok=False, reason=reason, temporary=True)
         except Exception as exc:  # the promise is that it never raises; only our own words are passed on
-            return Availability(ok=False, reason=str(exc) if isinstance(exc, AppError) else "unexpected failure")
+            reason = str(exc) if isinstance(exc, AppError) else "unexpected failure"
+            return Availability(ok=False, reason=reason, temporary=isinstance(exc, Unavailable))
         return Availability(
             ok=True, facts={"row_level_security": facts.role is not None, "extension": facts.extension_version}
         )

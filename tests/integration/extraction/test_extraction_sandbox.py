@@ -24,6 +24,7 @@ from app.extraction.sandbox import SandboxedExtractor, SandboxUnavailable
 from tests import nasty_files
 
 Save = Callable[[bytes], Path]
+OTHERS: set[int] = set()
 
 
 @pytest.fixture
@@ -47,13 +48,33 @@ async def read(extractor: SandboxedExtractor, path: Path, name: str) -> Extracte
     return await extractor.extract(path, name=name, declared_type="application/octet-stream")
 
 
+@pytest.fixture(autouse=True)
+def others() -> None:
+    """Children of this process that were here before the test: a database, a service of the whole run."""
+    OTHERS.clear()
+    OTHERS.update(child.pid for child in psutil.Process().children())
+
+
+def warm_processes() -> list[psutil.Process]:
+    """The direct children that the test's extractor has made, zombies not counted."""
+    return [child for child in psutil.Process().children() if child.pid not in OTHERS and is_alive(child)]
+
+
 def own_children() -> set[int]:
-    """Processes below this one, zombies not counted."""
-    return {
-        child.pid
-        for child in psutil.Process().children(recursive=True)
-        if child.is_running() and child.status() != psutil.STATUS_ZOMBIE
-    }
+    """The extractor's processes, warm ones and what they have made, zombies not counted."""
+    found = set()
+    for warm in warm_processes():
+        found.add(warm.pid)
+        with suppress(psutil.NoSuchProcess):
+            found.update(below.pid for below in warm.children(recursive=True) if is_alive(below))
+    return found
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 async def eventually(claim: Callable[[], bool]) -> None:
@@ -100,7 +121,7 @@ async def test_processor_time_is_limited_as_well(save: Save) -> None:
     extractor = SandboxedExtractor(Limits(timeout_s=1), processes=1)
     try:
         await read(extractor, save(b"warm up"), "first.txt")
-        [warm] = psutil.Process().children()
+        [warm] = warm_processes()
         reading = asyncio.ensure_future(read(extractor, save(nasty_files.endless_pdf()), "endless.pdf"))
         await eventually(lambda: len(warm.children()) == 1)
         [child] = warm.children()
@@ -181,7 +202,7 @@ async def test_a_killed_warm_process_is_replaced_and_the_file_read_again(
     extractor: SandboxedExtractor, save: Save
 ) -> None:
     await read(extractor, save(b"first"), "first.txt")
-    [warm] = psutil.Process().children()
+    [warm] = warm_processes()
     warm.kill()
 
     assert (await read(extractor, save(b"second"), "second.txt")).text == "second"
@@ -192,7 +213,7 @@ async def test_children_die_with_the_warm_process(save: Save) -> None:
     try:
         reading = asyncio.ensure_future(read(extractor, save(nasty_files.endless_pdf()), "endless.pdf"))
         await eventually(lambda: len(own_children()) == 2)
-        [warm] = psutil.Process().children()
+        [warm] = warm_processes()
         [child] = warm.children()
 
         warm.kill()
@@ -261,7 +282,7 @@ async def test_the_warm_process_has_one_thread_and_no_secrets(save: Save, monkey
     extractor = SandboxedExtractor()
     try:
         await read(extractor, save(b"words"), "words.txt")
-        [warm] = psutil.Process().children()
+        [warm] = warm_processes()
 
         assert warm.num_threads() == 1
         assert "KB_SECRET_KEYS" not in warm.environ()
