@@ -186,8 +186,12 @@ class EmbeddedServer:
 
     @property
     def _socket_dir(self) -> Path:
-        """The data directory itself; a short private one when a socket there would have too long a path."""
-        if len(os.fsencode(self.directory / _SOCKET_NAME)) <= _MAX_SOCKET_PATH_BYTES:
+        """The data directory itself; a short private one when a socket there would have a path that does not do.
+
+        That is one too long, or one with a comma: to libpq a comma separates two hosts.
+        """
+        is_short = len(os.fsencode(self.directory / _SOCKET_NAME)) <= _MAX_SOCKET_PATH_BYTES
+        if is_short and "," not in str(self.directory):
             return self.directory
         digest = hashlib.sha256(os.fsencode(self.directory)).hexdigest()[:16]
         return Path(tempfile.gettempdir()).resolve() / f"stackroom-{digest}"

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -199,6 +200,16 @@ def test_a_server_that_refuses_to_run_says_why(server: EmbeddedServer) -> None:
 
     with pytest.raises(ServerNotReady, match="shared_buffers"):
         server.start()
+
+
+def test_a_short_path_with_a_comma_will_do() -> None:
+    """A comma separates hosts to libpq; a long path would hide it, since its socket lies elsewhere."""
+    with tempfile.TemporaryDirectory(prefix="a, b") as place:
+        server = EmbeddedServer(Path(place))
+        try:
+            psycopg.connect(server.start(30)).close()
+        finally:
+            server.stop()
 
 
 @pytest.mark.parametrize("name", ["deep/" * 25 + "end", "with space, comma and 'quote'", "ümläut", "per%cent"])
