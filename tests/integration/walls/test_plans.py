@@ -12,7 +12,7 @@ from app.activity.receipts import find_receipt
 from app.db.engine import Database, Reach
 from app.db.reading import ReadPool
 from app.documents import idempotency, repository
-from app.documents.attributes import Comparison
+from app.documents.attributes import FilterComparison
 from app.identity.caller import Caller, WorkScope
 from app.indexing import writes
 from app.knowledge_bases import repository as knowledge_bases
@@ -184,7 +184,7 @@ def test_no_index_stands_on_what_row_level_security_keeps_from_using_it(filled: 
 
 async def test_a_filter_reads_the_documents_of_its_own_work_only(filled: Filled) -> None:
     place = filled.place
-    year = Comparison(type="eq", key="year", value=2007)
+    year = FilterComparison(type="eq", key="year", value=2007)
     async with filled.explained() as (database, reads, plans):
         scoping = Scoping(database, reads, WorkAccess())
         allowed = await scoping.resolve(
