@@ -128,7 +128,7 @@ class Settings(BaseSettings):
     @cached_property
     def storage_location(self) -> str:
         """Where the blobs are: a URL that the object store understands."""
-        return self.storage_url or f"file://{(self.data_dir / 'blobs').absolute()}"
+        return self.storage_url or (self.data_dir / "blobs").absolute().as_uri()
 
     @cached_property
     def model_location(self) -> Path:

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Resolve the dependencies of pyproject.toml anew, for every system and Python from 3.11 on, with hashes.
+# Resolve the dependencies of pyproject.toml, for every system and Python from 3.11 on, with hashes.
+# What is locked already stays as it is; UPGRADE=1 takes the newest of everything.
 set -eu
 
 uv=${UV:-.venv/bin/uv}
-compile="$uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade"
+compile="$uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header ${UPGRADE:+--upgrade}"
 $compile pyproject.toml -o requirements.lock
 $compile pyproject.toml --group dev -c requirements.lock -o requirements-dev.lock
 .venv/bin/python -c '

@@ -7,6 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from app.settings import Settings
+from app.storage.blobs import open_blob_store
 
 
 def read(monkeypatch: pytest.MonkeyPatch, **environment: str) -> Settings:
@@ -100,3 +101,13 @@ def test_settings_do_not_change() -> None:
 
     with pytest.raises(ValidationError, match="frozen"):
         settings.max_results = 3
+
+
+@pytest.mark.parametrize("name", ["per%41cent", "with space", "what?", "sharp#1", "ümläut"])
+async def test_blobs_lie_below_the_data_directory_whatever_its_name(tmp_path: Path, name: str) -> None:
+    storage = open_blob_store(Settings(data_dir=tmp_path / name).storage_location)
+
+    await storage.write_bytes("work/original/one", b"bytes")
+    await storage.close()
+
+    assert [path.read_bytes() for path in (tmp_path / name).rglob("one")] == [b"bytes"]
