@@ -13,15 +13,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 from app.errors import Unavailable
 
 APP_ROLE = "stackroom_app"
-_REACH = (
-    "set_config('stackroom.works', :works, true), set_config('stackroom.organizations', :organizations, true),"
-    " set_config('statement_timeout', :timeout, true)"
-)
+PREPARE_THRESHOLD = 2  # a statement is prepared when it comes for the third time
 _WIDEN = text(
     "select set_config('stackroom.works', :works, true), set_config('stackroom.organizations', :organizations, true)"
 )
-_ENTER = text(f"select set_config('role', '{APP_ROLE}', true), {_REACH}")
-_ENTER_WITHOUT_ROLE = text(f"select {_REACH}")
+_AS_IT_IS = {"no_parameters": True}  # the simple protocol, in which a message may hold two statements
 
 
 class DatabaseUnavailable(Unavailable):
@@ -53,7 +49,9 @@ class Database:
     sessions: async_sessionmaker[AsyncSession] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.sessions = async_sessionmaker(self.engine, expire_on_commit=False, info={"database": self})
+        # The driver must not begin by itself: `_enter` sends BEGIN together with the reach. COMMIT stays the driver's.
+        engine = self.engine.execution_options(isolation_level="AUTOCOMMIT")
+        self.sessions = async_sessionmaker(engine, expire_on_commit=False, info={"database": self})
 
     @asynccontextmanager
     async def transaction(self, reach: Reach, *, timeout_s: float | None = None) -> AsyncIterator[AsyncSession]:
@@ -71,17 +69,21 @@ class Database:
         async with self.transaction(Reach()) as session:
             yield session
 
+    def begin(self, reach: Reach, *, timeout_s: float | None = None, read_only: bool = False) -> str:
+        """BEGIN, the role and the reach as one message: one round trip. Only ids and numbers of ours stand in it."""
+        role = f"set_config('role', '{APP_ROLE}', true), " if self.second_wall else ""
+        timeout_ms = int((timeout_s or self.statement_timeout_s) * 1000)
+        return (
+            f"begin{' read only' if read_only else ''}; select {role}"
+            f"set_config('stackroom.works', '{array_literal(reach.works)}', true),"
+            f" set_config('stackroom.organizations', '{array_literal(reach.organizations)}', true),"
+            f" set_config('statement_timeout', '{timeout_ms}', true)"
+        )
+
     async def _enter(self, session: AsyncSession, reach: Reach, timeout_s: float | None = None) -> None:
         session.info["reach"] = reach
-        timeout_ms = int((timeout_s or self.statement_timeout_s) * 1000)
-        await session.execute(
-            _ENTER if self.second_wall else _ENTER_WITHOUT_ROLE,
-            {
-                "works": array_literal(reach.works),
-                "organizations": array_literal(reach.organizations),
-                "timeout": str(timeout_ms),
-            },
-        )
+        connection = await session.connection()
+        await connection.exec_driver_sql(self.begin(reach, timeout_s=timeout_s), execution_options=_AS_IT_IS)
 
     async def close(self) -> None:
         """Close every connection."""
@@ -124,10 +126,12 @@ def make_engine(
     max_overflow: int = 5,
     pool_timeout_s: float = 5,
     application_name: str = "stackroom",
+    prepares: bool = False,
 ) -> AsyncEngine:
-    """An engine that works behind a transaction pooler: nothing is prepared, every knob is local to a transaction.
+    """An engine that works behind a transaction pooler: every knob is local to a transaction.
 
-    `url` is any Postgres URL (`postgresql://`, `postgres://` or with `+psycopg`).
+    `url` is any Postgres URL (`postgresql://`, `postgres://` or with `+psycopg`). `prepares` = statements are planned
+    once per connection, which a transaction pooler would not allow.
     """
     return create_async_engine(
         sqlalchemy_url(url),
@@ -135,7 +139,11 @@ def make_engine(
         max_overflow=max_overflow,
         pool_timeout=pool_timeout_s,
         pool_use_lifo=True,
-        connect_args={"prepare_threshold": None, "connect_timeout": 5, "application_name": application_name},
+        connect_args={
+            "prepare_threshold": PREPARE_THRESHOLD if prepares else None,
+            "connect_timeout": 5,
+            "application_name": application_name,
+        },
     )
 
 

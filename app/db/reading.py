@@ -8,7 +8,7 @@ from typing import Any, LiteralString
 from psycopg import AsyncConnection, InterfaceError, OperationalError
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from app.db.engine import APP_ROLE, Database, DatabaseUnavailable, Reach, array_literal, driver_url
+from app.db.engine import PREPARE_THRESHOLD, Database, DatabaseUnavailable, Reach, driver_url
 
 Connection = AsyncConnection[Any]
 
@@ -16,16 +16,18 @@ Connection = AsyncConnection[Any]
 class ReadPool:
     """Opened by its first use. The same rules as `Database`: the reach is set in the statement that begins."""
 
-    def __init__(self, url: str, database: Database, *, max_size: int, wait_s: float, timeout_s: float) -> None:
+    def __init__(
+        self, url: str, database: Database, *, max_size: int, wait_s: float, timeout_s: float, prepares: bool = False
+    ) -> None:
         self._database = database
-        self._timeout_ms = int(timeout_s * 1000)
+        self._timeout_s = timeout_s
         self._opening = asyncio.Lock()
         self._is_open = False
         self._pool = AsyncConnectionPool[Connection](
             driver_url(url),
             kwargs={
                 "autocommit": True,
-                "prepare_threshold": 2,
+                "prepare_threshold": PREPARE_THRESHOLD if prepares else None,
                 "connect_timeout": 5,
                 "application_name": "stackroom reads",
             },
@@ -39,14 +41,9 @@ class ReadPool:
     @asynccontextmanager
     async def transaction(self, reach: Reach) -> AsyncIterator[Connection]:
         """A read-only transaction under row-level security. Raises: DatabaseUnavailable."""
-        role = f"set_config('role', '{APP_ROLE}', true), " if self._database.second_wall else ""
-        begin = (
-            f"begin read only; select {role}set_config('stackroom.works', '{array_literal(reach.works)}', true),"
-            f" set_config('stackroom.organizations', '{array_literal(reach.organizations)}', true),"
-            f" set_config('statement_timeout', '{self._timeout_ms}', true)"
-        )
+        begin = self._database.begin(reach, timeout_s=self._timeout_s, read_only=True)
         async with self._connection() as connection:
-            await connection.execute(begin)  # ids only: nothing a user wrote
+            await connection.execute(begin.encode())
             try:
                 yield connection
             except BaseException:

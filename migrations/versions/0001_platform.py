@@ -718,10 +718,6 @@ def _create_tables() -> None:
         sa.Column("kb_id", sa.Uuid(), nullable=False),
         sa.Column("build", sa.Integer(), nullable=False),
         sa.Column("data", sa.LargeBinary(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["document_id"], ["kb_documents.id"], name=op.f("fk_kb_terms_document_id_kb_documents"), ondelete="CASCADE"
-        ),
-        sa.ForeignKeyConstraint(["work_id"], ["works.id"], name=op.f("fk_kb_terms_work_id_works")),
         sa.PrimaryKeyConstraint("work_id", "term", "document_id", name=op.f("pk_kb_terms")),
     )
     op.create_index("ix_kb_terms_document_id", "kb_terms", ["document_id"], unique=False)
