@@ -33,10 +33,9 @@ def text_key(work_id: UUID) -> str:
 
 async def add_pending(session: AsyncSession, work_id: UUID, storage_key: str) -> UUID:
     """Note bytes that are about to be written."""
-    pending = PendingUpload(id=new_id(), work_id=work_id, storage_key=storage_key)
-    session.add(pending)
-    await session.flush()
-    return pending.id
+    pending_id = new_id()
+    await session.execute(insert(PendingUpload).values(id=pending_id, work_id=work_id, storage_key=storage_key))
+    return pending_id
 
 
 async def adopt_pending(session: AsyncSession, pending_id: UUID) -> bool:

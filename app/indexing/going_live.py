@@ -65,20 +65,18 @@ async def go_live(
     `moved`: another generation is active now, write there and come back. `lost`: the announced write was taken over.
     """
     await lock_work(session, attempt.work_id)
-    query = select(Document).where(Document.id == attempt.document_id).with_for_update()
-    document = (await session.scalars(query)).one_or_none()
+    document, generation = await _locked(session, attempt)
     if document is None or document.deleting_at is not None:
         return "deleting"
     if document.live_build is not None and attempt.build <= document.live_build:
         return "superseded"
-    generation = await find_active(session, attempt.work_id)
     if generation is None or generation.id != generation_id:
         return "moved"
     if not await _stamp(session, attempt, generation, owner, len(finished.spans)):
         return "lost"
     if not await outbox.adopt_pending(session, finished.text_pending_id):
         return "lost"
-    await _replace_platform_rows(session, attempt, finished)
+    await _replace_platform_rows(session, attempt, finished, is_first=document.live_build is None)
     before = (document.chunk_count, document.lexical_length) if document.live_build is not None else (0, 0)
     await _advance_revisions(session, document, attempt, finished)
     _advance_document(document, attempt, finished)
@@ -91,6 +89,18 @@ async def go_live(
     )
     await raise_index_version(session, attempt.work_id)
     return "live"
+
+
+async def _locked(session: AsyncSession, attempt: Attempt) -> tuple[Document | None, IndexGeneration | None]:
+    """The document's row, locked, and the active generation: the lock W is held, so nothing flips meanwhile."""
+    query = (
+        select(Document, IndexGeneration)
+        .outerjoin(IndexGeneration, (IndexGeneration.work_id == Document.work_id) & (IndexGeneration.state == "active"))
+        .where(Document.id == attempt.document_id)
+        .with_for_update(of=Document)
+    )
+    row = (await session.execute(query)).one_or_none()
+    return (None, None) if row is None else (row[0], row[1])
 
 
 async def find_active(session: AsyncSession, work_id: UUID) -> IndexGeneration | None:
@@ -132,9 +142,13 @@ async def _stamp(
     return True
 
 
-async def _replace_platform_rows(session: AsyncSession, attempt: Attempt, finished: Finished) -> None:
-    await session.execute(delete(Span).where(Span.document_id == attempt.document_id))
-    await session.execute(delete(Term).where(Term.document_id == attempt.document_id))
+async def _replace_platform_rows(
+    session: AsyncSession, attempt: Attempt, finished: Finished, *, is_first: bool
+) -> None:
+    """Spans and terms of the build instead of those of the live one; a document without a live one has none."""
+    if not is_first:
+        await session.execute(delete(Span).where(Span.document_id == attempt.document_id))
+        await session.execute(delete(Term).where(Term.document_id == attempt.document_id))
     spans, terms = finished.spans, finished.terms
     async with driver_cursor(session) as cursor:
         await cursor.execute(
@@ -177,19 +191,23 @@ async def _replace_platform_rows(session: AsyncSession, attempt: Attempt, finish
 
 async def _advance_revisions(session: AsyncSession, document: Document, attempt: Attempt, finished: Finished) -> None:
     """The live revision gets its text; what is older than it goes, and so do the blobs of both."""
-    old = await session.execute(
-        delete(Revision)
-        .where(Revision.document_id == document.id, Revision.revision < attempt.revision)
-        .returning(Revision.storage_key, Revision.text_key)
-    )
-    keys = [key for row in old for key in row if key is not None]
-    replaced = await session.scalar(
-        select(Revision.text_key).where(
-            Revision.document_id == document.id, Revision.revision == attempt.revision, Revision.text_key.is_not(None)
+    keys: list[str] = []
+    if attempt.revision > 1:
+        old = await session.execute(
+            delete(Revision)
+            .where(Revision.document_id == document.id, Revision.revision < attempt.revision)
+            .returning(Revision.storage_key, Revision.text_key)
         )
-    )
-    if replaced is not None:
-        keys.append(replaced)
+        keys += [key for row in old for key in row if key is not None]
+    if attempt.build > 1:
+        replaced = await session.scalar(
+            select(Revision.text_key).where(
+                Revision.document_id == document.id,
+                Revision.revision == attempt.revision,
+                Revision.text_key.is_not(None),
+            )
+        )
+        keys += [] if replaced is None else [replaced]
     await session.execute(
         update(Revision)
         .where(Revision.document_id == document.id, Revision.revision == attempt.revision)

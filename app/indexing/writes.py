@@ -39,14 +39,16 @@ async def announce(
     row = (await session.execute(query)).one_or_none()
     if row is None or row.deleting_at is not None:
         raise WriteRefused("The document is being deleted.")
-    open_places = await session.scalar(
-        select(KnowledgeBase.id)
-        .join(Work, Work.id == KnowledgeBase.work_id)
-        .where(KnowledgeBase.id == row.kb_id, KnowledgeBase.deleting_at.is_(None), Work.deleting_at.is_(None))
+    places = (
+        select(IndexGeneration.state)
+        .join(Work, Work.id == IndexGeneration.work_id)
+        .join(KnowledgeBase, KnowledgeBase.work_id == Work.id)
+        .where(IndexGeneration.id == generation_id, KnowledgeBase.id == row.kb_id)
+        .where(KnowledgeBase.deleting_at.is_(None), Work.deleting_at.is_(None))
     )
-    if open_places is None:
-        raise WriteRefused("The knowledge base or Work is being deleted.")
-    state = await session.scalar(select(IndexGeneration.state).where(IndexGeneration.id == generation_id))
+    state = await session.scalar(places)
+    if state is None:
+        raise WriteRefused("The knowledge base or Work is being deleted, or the index generation is gone.")
     if state not in ("active", "building"):
         raise WriteRefused(f"The index generation is '{state}'.")
     made = insert(IndexWrite).values(

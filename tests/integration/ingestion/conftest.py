@@ -223,7 +223,7 @@ async def bench(tmp_path: Path, extractor: SandboxedExtractor, tokenizer: Packag
             database, Chooser(database, registry, sealer, instances, environment), ChunkSettings()
         )
         pipeline = Pipeline(
-            database, storage, extractor, tokenizer, BuildWriter(database, routing, TIMING, extractor.fingerprint),
+            database, storage, extractor, tokenizer, BuildWriter(database, storage, routing, TIMING, extractor.fingerprint),
             generations, TIMING, Patience(0.01),
         )  # fmt: skip
         forgetting = Forgetting(database, routing, TIMING.store_call_timeout_s, 0.05)
