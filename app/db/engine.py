@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from uuid import UUID
 
+import psycopg
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -106,7 +107,7 @@ async def widen(session: AsyncSession, *works: UUID, organizations: Iterable[UUI
 async def _translated() -> AsyncIterator[None]:
     try:
         yield
-    except (OperationalError, InterfaceError, PoolTimeout) as exc:
+    except (OperationalError, InterfaceError, PoolTimeout, psycopg.OperationalError, psycopg.InterfaceError) as exc:
         raise DatabaseUnavailable(retry_after_s=2) from exc
     except DBAPIError as exc:
         if exc.connection_invalidated:

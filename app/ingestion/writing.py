@@ -20,7 +20,7 @@ from app.documents.models import Document, Span
 from app.errors import AppError, Unavailable
 from app.indexing import writes
 from app.indexing.errors import WriteRefused
-from app.indexing.going_live import Finished, Outcome, SpanRow, go_live
+from app.indexing.going_live import BuildLost, Finished, Outcome, SpanRow, go_live
 from app.indexing.models import Coordinates, IndexGeneration
 from app.indexing.pruning import clear_prune
 from app.indexing.routing import Routing, StorePlace
@@ -181,8 +181,11 @@ class BuildWriter:
         self, attempt: Attempt, generation: IndexGeneration, owner: UUID, prepared: Prepared, text: TextBlob
     ) -> Outcome:
         finished = _finished(prepared, text, self.extractor_fingerprint)
-        async with self._transaction(attempt.work_id) as session:
-            return await go_live(session, attempt, generation.id, owner, finished)
+        try:
+            async with self._transaction(attempt.work_id) as session:
+                return await go_live(session, attempt, generation.id, owner, finished)
+        except BuildLost:
+            return "lost"
 
     async def _take_back(self, attempt: Attempt, generation: IndexGeneration, place: StorePlace, owner: UUID) -> None:
         """Delete a build that did not go live, then its announcement; what fails here the reaper does later."""
