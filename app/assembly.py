@@ -9,7 +9,6 @@ from typing import Any, Literal
 from pydantic import BaseModel, SecretStr
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.ai_providers.local import LocalProvider, LocalSettings
 from app.chunking.settings import validate_settings
@@ -17,7 +16,7 @@ from app.db.engine import APP_ROLE, Database, DatabaseUnavailable, driver_url, m
 from app.db.migrating import migrate, schema_state, wait_for_database
 from app.db.reading import ReadPool
 from app.documents.repository import StatusCounter
-from app.identity.contract import Access, Authenticator
+from app.identity.contract import Access
 from app.indexing.choosing import Chooser, EnvironmentChoice
 from app.indexing.generations import Generations
 from app.indexing.routing import Routing
@@ -55,7 +54,7 @@ class Assembly:
     routing: Routing
     chooser: Chooser
     generations: Generations
-    authenticator: Authenticator
+    authenticator: KeyAuthenticator
     access: Access
     document_counter: DocumentCounter
 
@@ -67,10 +66,10 @@ async def open_assembly(settings: Settings, *, role: Role) -> AsyncIterator[Asse
     Raises: Misconfigured when the settings can't work: a pin to an unknown plugin, no selectable store, bad keys.
     """
     assembly = _assemble(settings, role)
-    assembly.database.second_wall = await _second_wall(assembly.database.engine)
     try:
         yield assembly
     finally:
+        await assembly.authenticator.close()
         await assembly.instances.close()
         await assembly.storage.close()
         await assembly.reads.close()
@@ -127,7 +126,7 @@ def _assemble(settings: Settings, role: Role) -> Assembly:
 def _build(plugin: Plugin, values: BaseModel, settings: Settings, database: Database) -> Any:
     """A plugin with settings. The two that live in our own places are told where those are."""
     if plugin.cls is PgvectorStore and isinstance(values, PgvectorSettings):
-        role = APP_ROLE if database.second_wall else None
+        role = None if database.second_wall is False else APP_ROLE
         return PgvectorStore(
             values, own_dsn=driver_url(database_url(settings)), direct_dsn=driver_url(direct_url(settings)), role=role
         )
@@ -236,33 +235,24 @@ def secret_keys(settings: Settings) -> list[str]:
     return path.read_text().split()
 
 
-async def _second_wall(engine: AsyncEngine) -> bool:
-    """Whether the role without ownership can be taken. A database that is away is assumed to have it."""
-    try:
-        async with engine.connect() as connection:
-            await connection.execute(text(f"set local role {APP_ROLE}"))
-            await connection.rollback()
-    except DBAPIError as exc:
-        return exc.connection_invalidated or "does not exist" not in str(exc.orig)
-    except OSError:
-        return True
-    return True
-
-
 async def readiness(assembly: Assembly) -> tuple[list[str], list[str]]:
     """(reasons why requests will not be served, notes)."""
-    notes = [] if assembly.database.second_wall else ["row-level security is off: the role cannot be taken"]
-    notes += [f"plugin '{name}' is broken" for name in assembly.registry.broken_reasons()]
+    notes = [f"plugin '{name}' is broken" for name in assembly.registry.broken_reasons()]
     try:
+        async with assembly.database.owner_connection() as connection:
+            state = await connection.run_sync(schema_state)
+        if not state.is_current:
+            return [state.sentence], notes
+        if not await assembly.database.has_second_wall():
+            notes.insert(0, "row-level security is off: the role cannot be taken")
         async with assembly.database.unscoped():
             pass
-        async with assembly.database.engine.connect() as connection:
-            state = await connection.run_sync(schema_state)
     except DatabaseUnavailable as error:
         return [error.message], notes
-    except (DBAPIError, OSError):
-        return ["The database does not answer, or its schema is missing: run `stackroom migrate`."], notes
-    return ([] if state.is_current else [state.sentence]), notes
+    except (DBAPIError, OSError) as error:
+        log.error("readiness.failed", error=type(error).__name__)
+        return ["The database refuses transactions of this service; its log says why."], notes
+    return [], notes
 
 
 async def prepare_database(settings: Settings, dsn: str, *, alone: bool) -> None:

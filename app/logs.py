@@ -3,13 +3,13 @@
 import logging
 import re
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 import structlog
 
 _SECRET = re.compile(
-    r"\b(?:sk-[A-Za-z0-9_-]{8,}|srk_[A-Za-z0-9_-]{8,}|Bearer\s+[A-Za-z0-9._-]{8,})|://[^/\s:@]*:[^/\s@]+@"
+    r"\b(?:sk-[A-Za-z0-9_-]{8,}|srk_[A-Za-z0-9_-]{8,}|[Bb]earer\s+[A-Za-z0-9._-]{8,})|://[^/\s:@]*:[^/\s@]+@"
 )
 
 
@@ -48,7 +48,21 @@ def configure(*, level: str, form: str) -> None:
 
 def redact(logger: object, name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Replace what looks like a key or a password: the second line of defence, not the first."""
-    return {key: _SECRET.sub("[redacted]", value) if isinstance(value, str) else value for key, value in event.items()}
+    return {key: _redacted(value) for key, value in event.items()}
+
+
+def _redacted(value: Any) -> Any:
+    if isinstance(value, str):
+        return _SECRET.sub("[redacted]", value)
+    if isinstance(value, Mapping):
+        return {key: _redacted(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_redacted(inner) for inner in value]
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    shown = repr(value)  # what the renderer would write
+    clean = _SECRET.sub("[redacted]", shown)
+    return value if clean == shown else clean
 
 
 def get_logger() -> Any:

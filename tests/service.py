@@ -1,7 +1,7 @@
 """The real service for tests: database, API and worker as processes, and a provider on loopback that answers at once.
 
-The provider is a real HTTP server with OpenAI's interface (`tests.unit.ai_providers.openai_server`), no model behind
-it: texts that share words are close to each other.
+The provider is a real HTTP server with OpenAI's interface (`tests.api.holding_provider`), no model behind it: texts
+that share words are close to each other.
 """
 
 import itertools
@@ -230,7 +230,7 @@ def running_service(*, workers: int = 1, **environment: str) -> Iterator[Service
         [
             sys.executable,
             "-m",
-            "tests.unit.ai_providers.openai_server",
+            "tests.api.holding_provider",
             "--port",
             str(provider_port),
             "--width",

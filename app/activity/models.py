@@ -21,6 +21,7 @@ class DeletionReceipt(Base):
     __table_args__ = (
         CheckConstraint("kind in ('document', 'knowledge_base', 'work')", name="kind"),
         Index(None, "work_id", "object_id"),
+        Index(None, "object_id"),
         Index("ix_deletion_receipts_open", "created_at", postgresql_where=text("closed_at is null")),
         Index("ix_deletion_receipts_closed_at", "closed_at", postgresql_where=text("closed_at is not null")),
     )

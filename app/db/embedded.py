@@ -186,8 +186,12 @@ class EmbeddedServer:
 
     @property
     def _socket_dir(self) -> Path:
-        """The data directory itself; a short private one when a socket there would have too long a path."""
-        if len(os.fsencode(self.directory / _SOCKET_NAME)) <= _MAX_SOCKET_PATH_BYTES:
+        """The data directory itself; a short private one when a socket there would have too long a path.
+
+        Or one with a comma, at which libpq splits a host into several, quoted or not.
+        """
+        too_long = len(os.fsencode(self.directory / _SOCKET_NAME)) > _MAX_SOCKET_PATH_BYTES
+        if not too_long and "," not in str(self.directory):
             return self.directory
         digest = hashlib.sha256(os.fsencode(self.directory)).hexdigest()[:16]
         return Path(tempfile.gettempdir()).resolve() / f"stackroom-{digest}"

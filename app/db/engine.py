@@ -9,7 +9,7 @@ import psycopg
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 
 from app.errors import Unavailable
 
@@ -19,6 +19,14 @@ _WIDEN = text(
     "select set_config('stackroom.works', :works, true), set_config('stackroom.organizations', :organizations, true)"
 )
 _AS_IT_IS = {"no_parameters": True}  # the simple protocol, in which a message may hold two statements
+_WALL = text(
+    """
+    select coalesce((select pg_has_role(oid, case when current_setting('server_version_num')::int >= 160000
+                                                  then 'SET' else 'MEMBER' end)
+                       from pg_roles where rolname = :role), false),
+           to_regclass('works') is not null
+    """
+)
 
 
 class DatabaseUnavailable(Unavailable):
@@ -42,15 +50,18 @@ class Reach:
 
 @dataclass
 class Database:
-    """An engine with its sessions. `second_wall` = the role without ownership exists and is used."""
+    """An engine with its sessions.
+
+    `second_wall`: whether the role without ownership is there and is used; None until a transaction has looked.
+    """
 
     engine: AsyncEngine
-    second_wall: bool = True
+    second_wall: bool | None = None
     statement_timeout_s: float = 30
     sessions: async_sessionmaker[AsyncSession] = field(init=False)
 
     def __post_init__(self) -> None:
-        # The driver must not begin by itself: `_enter` sends BEGIN together with the reach. COMMIT stays the driver's.
+        # The driver must not begin by itself: `transaction` sends BEGIN with the reach. COMMIT stays the driver's.
         engine = self.engine.execution_options(isolation_level="AUTOCOMMIT")
         self.sessions = async_sessionmaker(engine, expire_on_commit=False, info={"database": self})
 
@@ -60,8 +71,10 @@ class Database:
 
         Raises: DatabaseUnavailable when the server is away or no connection is free in time.
         """
+        begin = await self.begin(reach, timeout_s=timeout_s)
         async with _translated(), self.sessions.begin() as session:
-            await self._enter(session, reach, timeout_s)
+            session.info["reach"] = reach
+            await (await session.connection()).exec_driver_sql(begin, execution_options=_AS_IT_IS)
             yield session
 
     @asynccontextmanager
@@ -70,9 +83,31 @@ class Database:
         async with self.transaction(Reach()) as session:
             yield session
 
-    def begin(self, reach: Reach, *, timeout_s: float | None = None, read_only: bool = False) -> str:
-        """BEGIN, the role and the reach as one message: one round trip. Only ids and numbers of ours stand in it."""
-        role = f"set_config('role', '{APP_ROLE}', true), " if self.second_wall else ""
+    @asynccontextmanager
+    async def owner_connection(self) -> AsyncIterator[AsyncConnection]:
+        """A connection as the tables' owner, to look at the schema itself. Raises: DatabaseUnavailable."""
+        async with _translated(), self.engine.connect() as connection:
+            yield connection
+
+    async def has_second_wall(self) -> bool:
+        """Whether row-level security binds the transactions. Looked up once; a database without a schema has it coming.
+
+        Raises: DatabaseUnavailable.
+        """
+        if self.second_wall is None:
+            async with self.owner_connection() as connection:
+                can_take, has_schema = (await connection.execute(_WALL, {"role": APP_ROLE})).one()
+            if not can_take and not has_schema:
+                return True
+            self.second_wall = bool(can_take)
+        return self.second_wall
+
+    async def begin(self, reach: Reach, *, timeout_s: float | None = None, read_only: bool = False) -> str:
+        """BEGIN, the role and the reach as one message: one round trip. Only ids and numbers of ours stand in it.
+
+        Raises: DatabaseUnavailable.
+        """
+        role = f"set_config('role', '{APP_ROLE}', true), " if await self.has_second_wall() else ""
         timeout_ms = int((timeout_s or self.statement_timeout_s) * 1000)
         return (
             f"begin{' read only' if read_only else ''}; select {role}"
@@ -80,11 +115,6 @@ class Database:
             f" set_config('stackroom.organizations', '{array_literal(reach.organizations)}', true),"
             f" set_config('statement_timeout', '{timeout_ms}', true)"
         )
-
-    async def _enter(self, session: AsyncSession, reach: Reach, timeout_s: float | None = None) -> None:
-        session.info["reach"] = reach
-        connection = await session.connection()
-        await connection.exec_driver_sql(self.begin(reach, timeout_s=timeout_s), execution_options=_AS_IT_IS)
 
     async def close(self) -> None:
         """Close every connection."""

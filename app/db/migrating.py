@@ -46,6 +46,12 @@ class MigrationBusy(Unavailable):
     code = "migration_busy"
 
 
+class MigrationNotPermitted(Misconfigured):
+    """This login may not change the schema: migrate as the owner of the database and its tables."""
+
+    code = "migration_not_permitted"
+
+
 class MigrationBlocked(Unavailable):
     """A migration waited too long for a table that others are using; nothing of that step was changed. Try again."""
 
@@ -85,10 +91,10 @@ def migrate(
     `url` must not lead through a transaction pooler. `without` names branches (labels) to leave alone, such as that
     of a disabled plugin. Each revision is one transaction; one process migrates at a time, others wait up to
     `wait_s`. A table in use is waited for up to `lock_timeout_s`.
-    Raises: SchemaAhead, MigrationBusy, MigrationBlocked, and whatever a revision raises.
+    Raises: SchemaAhead, MigrationBusy, MigrationBlocked, MigrationNotPermitted, and whatever a revision raises.
     """
     engine = _engine(url)
-    with engine.connect() as connection:
+    with engine.connect() as connection, _permitted(connection):
         if schema_state(connection, without=without, root=root).is_current:
             return False
         with _alone(connection, wait_s):
@@ -182,6 +188,21 @@ def _upgrade(connection: Connection, without: Collection[str], lock_timeout_s: f
         if isinstance(exc.orig, psycopg.errors.LockNotAvailable):
             raise MigrationBlocked from exc
         raise
+
+
+@contextmanager
+def _permitted(connection: Connection) -> Iterator[None]:
+    try:
+        yield
+    except DBAPIError as exc:
+        if not isinstance(exc.orig, psycopg.errors.InsufficientPrivilege):
+            raise
+        login = connection.engine.url.username or "this login"
+        reason = exc.orig.diag.message_primary
+        raise MigrationNotPermitted(
+            f"The login '{login}' may not change the schema ({reason}): migrate as the owner of the database and of its"
+            " tables; KB_DATABASE_URL and KB_DATABASE_DIRECT_URL must name the same login."
+        ) from exc
 
 
 @contextmanager

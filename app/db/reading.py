@@ -14,10 +14,14 @@ Connection = AsyncConnection[Any]
 
 
 class ReadPool:
-    """Opened by its first use. The same rules as `Database`: the reach is set in the statement that begins."""
+    """Opened by its first use. The same rules as `Database`: the reach is set in the statement that begins.
+
+    `prepares`: statements said often on a connection are prepared; never behind a transaction pooler, where the next
+    one may reach another server.
+    """
 
     def __init__(
-        self, url: str, database: Database, *, max_size: int, wait_s: float, timeout_s: float, prepares: bool = False
+        self, url: str, database: Database, *, max_size: int, wait_s: float, timeout_s: float, prepares: bool
     ) -> None:
         self._database = database
         self._timeout_s = timeout_s
@@ -41,7 +45,7 @@ class ReadPool:
     @asynccontextmanager
     async def transaction(self, reach: Reach) -> AsyncIterator[Connection]:
         """A read-only transaction under row-level security. Raises: DatabaseUnavailable."""
-        begin = self._database.begin(reach, timeout_s=self._timeout_s, read_only=True)
+        begin = await self._database.begin(reach, timeout_s=self._timeout_s, read_only=True)
         async with self._connection() as connection:
             await connection.execute(begin.encode())
             try:
@@ -54,7 +58,11 @@ class ReadPool:
     async def fetch_one(self, statement: LiteralString, values: Mapping[str, object]) -> Mapping[str, Any] | None:
         """The row of a single statement outside a transaction: for the named functions. Raises: DatabaseUnavailable."""
         async with self._connection() as connection, connection.cursor(binary=True) as cursor:
-            await cursor.execute(statement, values)
+            try:
+                async with asyncio.timeout(self._timeout_s):  # no transaction, so no statement_timeout either
+                    await cursor.execute(statement, values)
+            except TimeoutError as exc:
+                raise DatabaseUnavailable(retry_after_s=2) from exc
             row = await cursor.fetchone()
             names = [column.name for column in cursor.description or ()]
             return None if row is None else dict(zip(names, row, strict=True))

@@ -13,7 +13,8 @@ from app.db.driver import driver_cursor
 from app.documents.models import Document
 
 _LOCK: LiteralString = """
-    select kb_id, deleting_at is not null as deleting, revision, build, live_build, attempts, error_code, error_message
+    select kb_id, deleting_at is not null as deleting, status, revision, build, live_build, attempts, error_code,
+           error_message
       from kb_documents where id = %(document)b and work_id = %(work)b for update
 """
 _BYTES: LiteralString = """
@@ -55,15 +56,22 @@ class Attempt:
     live_build: int | None
     started: float = field(default_factory=time.monotonic)
 
+    @property
+    def key(self) -> tuple[UUID, int]:
+        """What tells this attempt from every other."""
+        return self.document_id, self.build
+
 
 async def begin_attempt(
     session: AsyncSession, work_id: UUID, document_id: UUID, *, max_attempts: int
 ) -> Attempt | None:
-    """Take a build number and the newest revision. None: deleted, being deleted, or out of attempts (then failed)."""
+    """Take a build number and the newest revision. None: nothing to do, or out of attempts (then failed)."""
     async with driver_cursor(session, names=True) as cursor:
         await cursor.execute(_LOCK, {"document": document_id, "work": work_id})
         found = await cursor.fetchone()
         if found is None or found["deleting"]:
+            return None
+        if found["status"] not in ("queued", "processing"):  # a job delivered once more: its work is done
             return None
         if found["attempts"] >= max_attempts:
             reason = {"code": found["error_code"] or "gave_up", "message": found["error_message"] or GAVE_UP}

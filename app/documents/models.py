@@ -46,12 +46,6 @@ class Document(Base):
             "work_id",
             postgresql_where=text("status in ('queued', 'processing')"),
         ),
-        Index(
-            "ix_kb_documents_attributes",
-            "attributes",
-            postgresql_using="gin",
-            postgresql_ops={"attributes": "jsonb_path_ops"},
-        ),
     )
 
     id: Mapped[UUID] = mapped_column(primary_key=True, default=new_id)
@@ -132,7 +126,8 @@ class Term(Base):
     """Packed postings of one term in one document's live build (see `documents.lexical`).
 
     Without foreign keys: their checks, two for each of several hundred rows, cost more than the rows. Go-live writes
-    them under the lock of the document's row, and the first step of a deletion removes them.
+    them under the lock of the document's row, the first step of a deletion removes them, and a trigger takes those of
+    a document whose row goes.
     """
 
     __tablename__ = "kb_terms"

@@ -89,9 +89,10 @@ _PLAIN_EXTENSIONS_LISTED = (
 PLAIN_EXTENSIONS = frozenset(_PLAIN_EXTENSIONS_LISTED.split())
 # Names of binary formats: content that is not of such a format is damaged, not text.
 _BINARY_EXTENSIONS_LISTED = (
-    ".pdf .docx .docm .dotx .doc .dot .xlsx .xlsm .xls .xlsb .pptx .pptm .ppsx .ppt .odt .ods .odp .epub .msg .zip "
-    ".gz .7z .rar .png .jpg .jpeg .gif .tif .tiff .webp .mp3 .mp4 .exe"
+    ".pdf .docx .docm .dotx .doc .dot .xlsx .xlsm .xls .xlsb .pptx .pptm .ppsx .ppt .odt .ods .odp .epub .msg"
 )
+_UNREAD_EXTENSIONS_LISTED = ".zip .gz .7z .rar .png .jpg .jpeg .gif .tif .tiff .webp .mp3 .mp4 .exe .dll"
+UNREAD_EXTENSIONS = frozenset(_UNREAD_EXTENSIONS_LISTED.split())
 BINARY_EXTENSIONS = frozenset(_BINARY_EXTENSIONS_LISTED.split())
 UNREAD_TEXT = frozenset({"message/rfc822", "multipart/related", "application/rtf", "application/postscript"})
 FAMILIES: dict[str, Family] = {
@@ -222,6 +223,8 @@ def _text_kind(head: bytes, extension: str, declared_type: str | None) -> Kind:
         return _readable("text/markdown" if declared == "text/markdown" else "text/plain")
     if _HTML_START.match(head.replace(b"\x00", b"").removeprefix(b"\xef\xbb\xbf")):
         return Kind("text/html", "html")
+    if extension in UNREAD_EXTENSIONS and head.strip():
+        raise unsupported("application/octet-stream")
     if extension in BINARY_EXTENSIONS and head.strip():
         raise Corrupt(f"The file is not what its name says: its content is not that of a {extension} file.")
     if declared in TEXT_TYPES.values() or declared.startswith("text/"):

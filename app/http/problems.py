@@ -102,6 +102,12 @@ async def _on_validation_error(request: Request, error: Exception) -> Response:
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
+    cause = error.__cause__
+    if isinstance(cause, AppError):  # raised while the body was read
+        return answer(request.scope, cause)
+    if error.status_code == 400:
+        fault = FieldFault(("body",), "not valid JSON")
+        return answer(request.scope, Invalid("The body could not be read as JSON.", faults=[fault]))
     code = TITLES.get(error.status_code, "error").lower().replace(" ", "_")
     headers = dict(error.headers or {})
     return _problem(dict(request.scope), error.status_code, code, _PLAIN.get(error.status_code), (), {}, headers)

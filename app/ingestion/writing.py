@@ -30,7 +30,7 @@ from app.ingestion.preparing import Prepared
 from app.knowledge_bases.models import KnowledgeBase
 from app.logs import get_logger
 from app.storage.contract import BlobStore
-from app.vector_stores.contract import VectorChunk
+from app.vector_stores.contract import VectorChunk, VectorStoreRefused
 
 log = get_logger()
 PROGRESS_INTERVAL_S = 1.0
@@ -72,8 +72,9 @@ class BuildWriter:
     routing: Routing
     timing: Timing
     extractor_fingerprint: str
-    _noted: dict[UUID, float] = field(default_factory=dict)
-    _unwritten: dict[UUID, dict[str, object]] = field(default_factory=dict)
+    _noted: dict[tuple[UUID, int], float] = field(default_factory=dict)
+    _unwritten: dict[tuple[UUID, int], dict[str, object]] = field(default_factory=dict)
+    _later: dict[tuple[UUID, int], "asyncio.Task[None]"] = field(default_factory=dict)
 
     async def write_and_go_live(
         self, attempt: Attempt, generation: IndexGeneration, prepared: Prepared, text: TextBlob
@@ -108,6 +109,7 @@ class BuildWriter:
             text.pending_id = noted
             return await self._refused(attempt)
         outcome: Outcome = "lost"
+        is_known = True  # whether every call to the store has ended for certain
         try:
             async with renewed(
                 self.database,
@@ -118,10 +120,17 @@ class BuildWriter:
                 lease_s=self.timing.lease_s,
             ):
                 await self._store_text(attempt, text)
+                is_known = False
                 await self._write(attempt, place, prepared, vectors)
+                is_known = True
                 outcome = await self._go_live(attempt, generation, owner, prepared, text)
+        except VectorStoreRefused:
+            is_known = True
+            raise
         finally:
-            if outcome != "live":
+            # A call that ran into our time limit, or was cut off, may still land: then the announcement stays, and
+            # the reaper deletes the build when the lease is over.
+            if outcome != "live" and is_known:
                 await asyncio.shield(self._take_back(attempt, generation, place, owner))
         return outcome
 
@@ -276,21 +285,41 @@ class BuildWriter:
         return {digests[i]: array("f", v) for i, v in (stored or {}).items() if i in digests}
 
     async def note(self, attempt: Attempt, **values: object) -> None:
-        """Write stage or progress, if no newer attempt has begun; not more often than somebody could read it."""
-        now = time.monotonic()
-        last = self._noted.get(attempt.document_id, attempt.started)
-        if now - last < NOTE_INTERVAL_S:
-            self._unwritten.setdefault(attempt.document_id, {}).update(values)
-            return
-        self._noted[attempt.document_id] = now
-        unwritten = self._unwritten.pop(attempt.document_id, {})
-        async with self._transaction(attempt.work_id) as session:
-            await attempts.note(session, attempt, **{**unwritten, **values})
+        """Write stage or progress, if no newer attempt has begun; not more often than somebody could read it.
+
+        What comes too soon is written a moment later, unless the attempt has ended by then.
+        """
+        unwritten = self._unwritten.setdefault(attempt.key, {})
+        unwritten.update(values)
+        wait_s = self._noted.get(attempt.key, attempt.started) + NOTE_INTERVAL_S - time.monotonic()
+        if wait_s <= 0:
+            await self._write_note(attempt)
+        elif attempt.key not in self._later:
+            self._later[attempt.key] = asyncio.create_task(self._note_later(attempt, wait_s))
+
+    async def _note_later(self, attempt: Attempt, wait_s: float) -> None:
+        await asyncio.sleep(wait_s)
+        try:
+            await self._write_note(attempt)
+        except Unavailable as error:
+            log.warning("document.note_lost", code=error.code)
+        finally:
+            self._later.pop(attempt.key, None)
+
+    async def _write_note(self, attempt: Attempt) -> None:
+        self._noted[attempt.key] = time.monotonic()
+        values = self._unwritten.pop(attempt.key, {})
+        if values:
+            async with self._transaction(attempt.work_id) as session:
+                await attempts.note(session, attempt, **values)
 
     def forget_notes(self, attempt: Attempt) -> None:
         """The attempt has ended: its last state is written by what ended it."""
-        self._noted.pop(attempt.document_id, None)
-        self._unwritten.pop(attempt.document_id, None)
+        later = self._later.pop(attempt.key, None)
+        if later is not None:
+            later.cancel()
+        self._noted.pop(attempt.key, None)
+        self._unwritten.pop(attempt.key, None)
 
     def _transaction(self, work_id: UUID) -> AbstractAsyncContextManager[AsyncSession]:
         return self.database.transaction(Reach.of(work_id))

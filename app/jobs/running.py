@@ -1,8 +1,8 @@
 """Running jobs: one worker per kind of queue, a heartbeat, and the recovery of jobs whose worker died."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,6 @@ import procrastinate
 import psycopg
 from procrastinate import exceptions
 from procrastinate.jobs import DeleteJobCondition, Job, Status
-from procrastinate.utils import utcnow
 
 from app.db.engine import Database, driver_url
 from app.errors import AppError
@@ -21,7 +20,9 @@ log = get_logger()
 Task = Callable[..., Awaitable[None]]
 RECONNECT_S = 2.0
 CRASH_DELAY_S = 10.0
-STOP_S = 8.0
+STOP_S = 3.0  # what a job that is nearly done gets; the others are handed back
+# Only what keeps a job's successor from being written leaves the wrapped task; the same row then waits again.
+_AS_IT_IS = procrastinate.RetryStrategy(wait=int(CRASH_DELAY_S), retry_exceptions={Exception})
 POLL_S = 1.0  # what no notification tells: a lock that became free, a delay that is over
 
 
@@ -42,22 +43,32 @@ class JobRunner:
         self._pace = pace
         # A few connections for statements, besides one listening connection per worker.
         connector = procrastinate.PsycopgConnector(
-            conninfo=driver_url(dsn), min_size=1, max_size=4, configure=_configure
+            conninfo=driver_url(dsn),
+            min_size=1,
+            max_size=4,
+            kwargs={"prepare_threshold": None},
+            configure=_configure,
         )
         self._app = procrastinate.App(connector=connector)
         for name, task in tasks.items():
-            self._app.task(name=name, pass_context=True)(self._wrapped(task))
+            self._app.task(name=name, pass_context=True, retry=_AS_IT_IS)(self._wrapped(task))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set; a database that goes away is waited for."""
         while not stop.is_set():
             try:
-                async with self._app.open_async():
+                async with self.opened():
                     await self._work(stop)
             except (exceptions.ConnectorException, psycopg.OperationalError, OSError) as error:
                 log.warning("jobs.database_away", error=type(error).__name__)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), RECONNECT_S)
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Connections to the queue, closed at the end."""
+        async with self._app.open_async():
+            yield
 
     async def _work(self, stop: asyncio.Event) -> None:
         workers = [
@@ -137,7 +148,7 @@ class JobRunner:
         stalled = await self._app.job_manager.get_stalled_jobs(seconds_since_heartbeat=self._pace.stalled_s)
         number = 0
         for job in stalled:
-            if job.id is not None and await _put_back(self._app, job.id):
+            if job.id is not None and await _put_back(self._app, job.id, stalled_s=self._pace.stalled_s):
                 number += 1
         if number:
             log.warning("jobs.recovered", jobs=number)
@@ -160,16 +171,32 @@ async def reclaim_all(dsn: str) -> int:
     app = procrastinate.App(connector=connector)
     async with app.open_async():
         running = await app.job_manager.list_jobs_async(status=Status.DOING.value)
-        return sum([await _put_back(app, job.id) for job in running if job.id is not None])
+        return sum([await _put_back(app, job.id, stalled_s=None) for job in running if job.id is not None])
 
 
-async def _put_back(app: Any, job_id: int) -> bool:
-    """Retry a job; when a newer one of the same queueing lock waits, that one does the work and this one ends."""
+async def _put_back(app: procrastinate.App, job_id: int, *, stalled_s: float | None) -> bool:
+    """Put a job back whose worker has been silent for `stalled_s` (None: any worker). False: it is not so any more.
+
+    When a newer job of the same queueing lock waits, that one does the work and this one ends.
+    """
+    facts = {"job_id": job_id, "stalled_s": stalled_s}
     try:
-        await app.job_manager.retry_job_by_id_async(job_id=job_id, retry_at=utcnow())
+        return bool(await app.connector.execute_query_all_async(_RETRY, **facts))
     except exceptions.UniqueViolation:
-        await app.job_manager.finish_job_by_id_async(job_id=job_id, status=Status.SUCCEEDED, delete_job=True)
-    except exceptions.ConnectorException as error:  # another worker was faster
-        log.info("jobs.not_put_back", error=type(error).__name__)
-        return False
-    return True
+        return bool(await app.connector.execute_query_all_async(_END, **facts))
+
+
+# Looked up and changed in one statement: another worker's recovery may have given the job to a living worker meanwhile.
+_DEAD = """
+    with dead as (
+        select j.id from procrastinate_jobs j
+         where j.id = %(job_id)s and j.status = 'doing'
+           and (%(stalled_s)s::float is null
+                or not exists (select from procrastinate_workers w
+                                where w.id = j.worker_id
+                                  and w.last_heartbeat >= now() - make_interval(secs => %(stalled_s)s::float)))
+           for update skip locked
+    )
+"""
+_RETRY = _DEAD + "select procrastinate_retry_job_v2(id, now(), null, null, null)::text from dead"  # noqa: S608 - constants
+_END = _DEAD + "select procrastinate_finish_job_v1(id, 'succeeded', true)::text from dead"  # noqa: S608 - constants

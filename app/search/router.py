@@ -7,6 +7,7 @@ from app.search import schemas
 from app.search.service import Answer, Hit, Question, Searcher
 
 router = APIRouter(prefix="/v1", tags=["search"])
+TOOL = "kb_search"
 
 
 @router.post("/search", operation_id="search", dependencies=[needs("read")])
@@ -39,6 +40,18 @@ async def search(request: Request, caller: CallerDep, body: schemas.SearchReques
         ),
         took_ms=round(answer.took_ms, 2),
         timings={stage: round(took, 2) for stage, took in answer.timings.items()},
+    )
+
+
+@router.get("/tools", operation_id="list_tools", tags=["tools"], dependencies=[needs("read")])
+async def list_tools() -> schemas.ToolList:
+    """The `kb_search` function in the forms that chat APIs take."""
+    parameters = schemas.ToolRequest.model_json_schema()
+    said = "Search the knowledge bases that the person you speak with may use. Answers with passages and their places."
+    return schemas.ToolList(
+        openai=[{"type": "function", "function": {"name": TOOL, "description": said, "parameters": parameters}}],
+        anthropic=[{"name": TOOL, "description": said, "input_schema": parameters}],
+        mcp=[{"name": TOOL, "description": said, "inputSchema": parameters}],
     )
 
 

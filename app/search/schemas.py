@@ -96,6 +96,14 @@ class SearchAnswer(Shape):
     timings: dict[str, float]
 
 
+class ToolList(Shape):
+    """The tools of a chat model, in the forms of three interfaces."""
+
+    openai: list[dict[str, Any]]
+    anthropic: list[dict[str, Any]]
+    mcp: list[dict[str, Any]]
+
+
 class ToolRequest(Shape):
     """A call of the `kb_search` tool."""
 

@@ -54,6 +54,10 @@ class KeyAuthenticator:
             default_work_id=row["work_id"] or row["default_work_id"],
         )
 
+    async def close(self) -> None:
+        """Wait for the notes of use that are on their way."""
+        await asyncio.gather(*self._touches)
+
     def _note_use(self, key_id: UUID, organization_id: UUID) -> None:
         task = asyncio.create_task(self._touch(key_id, organization_id))
         self._touches.add(task)

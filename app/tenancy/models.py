@@ -54,10 +54,13 @@ class Work(Base):
     """
 
     __tablename__ = "works"
-    __table_args__ = (Index("ix_works_to_maintain", "id", postgresql_where=text("index_version > maintained_version")),)
+    __table_args__ = (
+        Index(None, "organization_id", "id"),
+        Index("ix_works_to_maintain", "id", postgresql_where=text("index_version > maintained_version")),
+    )
 
     id: Mapped[UUID] = mapped_column(primary_key=True, default=new_id)
-    organization_id: Mapped[UUID] = mapped_column(ForeignKey("organizations.id"), index=True)
+    organization_id: Mapped[UUID] = mapped_column(ForeignKey("organizations.id"))
     name: Mapped[str] = mapped_column(String(255))
     settings: Mapped[dict[str, Any]] = mapped_column(default=dict)
     index_version: Mapped[int] = mapped_column(BigInteger, default=0)

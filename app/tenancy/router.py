@@ -7,13 +7,19 @@ from fastapi import APIRouter, Query
 
 from app.db.paging import FIRST_ID, after_key, paginate
 from app.http.session import SessionDep
+from app.http.shapes import Shape
 from app.identity.dependencies import CallerDep, needs
 from app.tenancy import schemas, service
 from app.tenancy.models import ApiKey, Work
 
 router = APIRouter(prefix="/v1")
-Limit = Annotated[int, Query(ge=1, le=200)]
-CursorText = Annotated[str | None, Query(max_length=2048)]
+
+
+class PageQuery(Shape):
+    """Place of a list."""
+
+    limit: Annotated[int, Query(ge=1, le=200)] = 50
+    cursor: Annotated[str, Query(max_length=2048)] | None = None
 
 
 @router.get("/me", operation_id="get_me", tags=["me"], dependencies=[needs("read")])
@@ -76,13 +82,11 @@ async def create_work(session: SessionDep, caller: CallerDep, body: schemas.Work
 
 
 @router.get("/works", operation_id="list_works", tags=["works"], dependencies=[needs("read")])
-async def list_works(
-    session: SessionDep, caller: CallerDep, limit: Limit = 50, cursor: CursorText = None
-) -> schemas.WorkList:
+async def list_works(session: SessionDep, caller: CallerDep, query: Annotated[PageQuery, Query()]) -> schemas.WorkList:
     """List the Works that the caller may enter."""
-    after = after_key(cursor, UUID, FIRST_ID)
-    works = await service.list_works(session, caller, after=after, limit=limit + 1)
-    items, next_cursor = paginate(works, limit, lambda work: (work.id,))
+    after = after_key(query.cursor, UUID, FIRST_ID)
+    works = await service.list_works(session, caller, after=after, limit=query.limit + 1)
+    items, next_cursor = paginate(works, query.limit, lambda work: (work.id,))
     return schemas.WorkList(items=[_work(w) for w in items], next_cursor=next_cursor)
 
 
@@ -105,12 +109,12 @@ async def create_api_key(session: SessionDep, caller: CallerDep, body: schemas.A
 
 @router.get("/api-keys", operation_id="list_api_keys", tags=["api-keys"], dependencies=[needs("read")])
 async def list_api_keys(
-    session: SessionDep, caller: CallerDep, limit: Limit = 50, cursor: CursorText = None
+    session: SessionDep, caller: CallerDep, query: Annotated[PageQuery, Query()]
 ) -> schemas.ApiKeyList:
     """List the caller's API keys; administrators see the organization's."""
-    after = after_key(cursor, UUID, FIRST_ID)
-    rows = await service.list_api_keys(session, caller, after=after, limit=limit + 1)
-    items, next_cursor = paginate(rows, limit, lambda row: (row.id,))
+    after = after_key(query.cursor, UUID, FIRST_ID)
+    rows = await service.list_api_keys(session, caller, after=after, limit=query.limit + 1)
+    items, next_cursor = paginate(rows, query.limit, lambda row: (row.id,))
     return schemas.ApiKeyList(items=[_api_key(r) for r in items], next_cursor=next_cursor)
 
 

@@ -33,50 +33,62 @@ ORGANIZATION_TABLES = {
     "organizations": "id",
     "users": "organization_id",
     "organization_members": "organization_id",
-    "works": "organization_id",
     "api_keys": "organization_id",
     "organization_plugins": "organization_id",
 }
 WORKS = "(nullif(current_setting('stackroom.works', true), ''))::uuid[]"
 ORGANIZATIONS = "(nullif(current_setting('stackroom.organizations', true), ''))::uuid[]"
 
+# Membership alone is not enough from Postgres 16 on: who makes a role may administer it, but not take it.
 ROLE = """
 do $$
 begin
     if not exists (select from pg_roles where rolname = 'stackroom_app') then
-        create role stackroom_app nologin;
+        begin
+            create role stackroom_app nologin;
+        exception when duplicate_object or unique_violation then null; -- another database's migration was faster
+        end;
     end if;
-    if not pg_has_role(current_user, 'stackroom_app', 'member') then
+    if not pg_has_role(current_user, 'stackroom_app',
+                       case when current_setting('server_version_num')::int >= 160000 then 'SET' else 'MEMBER' end) then
         execute format('grant stackroom_app to %I', current_user);
     end if;
-exception
-    when duplicate_object or unique_violation then null;
-    when insufficient_privilege then
-        raise notice 'the role stackroom_app cannot be made here: the second wall is down';
+exception when insufficient_privilege then
+    raise notice 'the role stackroom_app cannot be made or taken here: the second wall is down';
 end
 $$
 """
 
+# The queue's tables belong to the queue: the service puts jobs in, and its workers log in as the owner.
 GRANTS = """
 do $$
+declare
+    callable text;
 begin
-    if exists (select from pg_roles where rolname = 'stackroom_app') then
-        execute format('grant usage on schema %I to stackroom_app', current_schema());
-        execute format('grant select, insert, update, delete on all tables in schema %I to stackroom_app', current_schema());
-        execute format('grant usage, select on all sequences in schema %I to stackroom_app', current_schema());
-        execute format('grant execute on all functions in schema %I to stackroom_app', current_schema());
+    if not exists (select from pg_roles where rolname = 'stackroom_app') then
+        return;
     end if;
+    execute format('grant usage on schema %I to stackroom_app', current_schema());
+    grant select, insert, update, delete on {tables} to stackroom_app;
+    -- Without sight of queueing_lock, the error of a refused duplicate would not say which lock it was.
+    grant insert, select (id, queueing_lock) on procrastinate_jobs to stackroom_app;
+    grant insert on procrastinate_events to stackroom_app;
+    grant usage on sequence procrastinate_jobs_id_seq, procrastinate_events_id_seq to stackroom_app;
+    foreach callable in array array[{functions}] loop
+        execute format('grant execute on function %s to stackroom_app', callable);
+    end loop;
 end
 $$
 """
 
-# Each answers ids only. They run as the tables' owner, past row-level security, and are the only ones that do.
+# Each answers ids only. They run as the tables' owner, past row-level security, and are the only ones that do. Their
+# search path ends with the temporary schema, which is otherwise looked at first: a caller's table never stands in front.
 FUNCTIONS = {
     "stackroom_find_api_key(wanted bytea)": """
         returns table (id uuid, organization_id uuid, user_id uuid, user_name varchar, work_id uuid, scopes varchar[],
                        expires_at timestamptz, revoked_at timestamptz, last_used_at timestamptz, role varchar,
                        default_work_id uuid)
-        language sql stable security definer set search_path from current as $$
+        language sql stable security definer set search_path = {schema}, pg_temp as $$
             select k.id, k.organization_id, k.user_id, u.name, k.work_id, k.scopes, k.expires_at, k.revoked_at,
                    k.last_used_at, m.role,
                    (select w.id from works w
@@ -89,7 +101,7 @@ FUNCTIONS = {
     """,
     "stackroom_locate(kind text, wanted uuid)": """
         returns table (work_id uuid, organization_id uuid, deleting boolean)
-        language plpgsql stable security definer set search_path from current as $$
+        language plpgsql stable security definer set search_path = {schema}, pg_temp as $$
         declare found uuid;
         begin
             found := case kind
@@ -106,55 +118,55 @@ FUNCTIONS = {
     """,
     "stackroom_works_with_owner(owner uuid)": """
         returns table (work_id uuid)
-        language sql stable security definer set search_path from current as $$
+        language sql stable security definer set search_path = {schema}, pg_temp as $$
             select distinct k.work_id from knowledge_bases k join works w on w.id = k.work_id
              where k.owner_type = 'user' and k.owner_id = owner and k.deleting_at is null and w.deleting_at is null
         $$
     """,
     "stackroom_organization_of(wanted uuid)": """
         returns table (organization_id uuid)
-        language sql stable security definer set search_path from current as $$
+        language sql stable security definer set search_path = {schema}, pg_temp as $$
             select w.organization_id from works w where w.id = wanted
         $$
     """,
     "stackroom_expired_writes(max_rows integer)": """
         returns table (work_id uuid, document_id uuid, generation_id uuid, build integer)
-        language sql stable security definer set search_path from current as $$
+        language sql stable security definer set search_path = {schema}, pg_temp as $$
             select i.work_id, i.document_id, i.generation_id, i.build from index_writes i
              where i.lease_until < now() order by i.lease_until limit max_rows
         $$
     """,
     "stackroom_pending_prunes(max_rows integer)": """
         returns table (work_id uuid, document_id uuid, generation_id uuid)
-        language sql stable security definer set search_path from current as $$
+        language sql stable security definer set search_path = {schema}, pg_temp as $$
             select c.work_id, c.document_id, c.generation_id from work_knowledge_chunk_coordinates c
              where c.prune_pending order by c.last_embedded_at limit max_rows
         $$
     """,
     "stackroom_stale_uploads(older_than interval, max_rows integer)": """
         returns table (work_id uuid, id uuid)
-        language sql stable security definer set search_path from current as $$
+        language sql stable security definer set search_path = {schema}, pg_temp as $$
             select p.work_id, p.id from pending_uploads p
              where p.touched_at < now() - older_than order by p.touched_at limit max_rows
         $$
     """,
     "stackroom_due_blob_deletions(max_rows integer)": """
         returns table (work_id uuid, id uuid, storage_key varchar)
-        language sql stable security definer set search_path from current as $$
+        language sql stable security definer set search_path = {schema}, pg_temp as $$
             select b.work_id, b.id, b.storage_key from blob_deletions b
              where b.not_before <= now() order by b.not_before limit max_rows
         $$
     """,
     "stackroom_open_receipts(older_than interval, max_rows integer)": """
         returns table (work_id uuid, id uuid, kind varchar, object_id uuid)
-        language sql stable security definer set search_path from current as $$
+        language sql stable security definer set search_path = {schema}, pg_temp as $$
             select r.work_id, r.id, r.kind, r.object_id from deletion_receipts r
              where r.closed_at is null and r.created_at < now() - older_than order by r.created_at limit max_rows
         $$
     """,
     "stackroom_stranded_documents(older_than interval, max_rows integer)": """
         returns table (work_id uuid, document_id uuid)
-        language sql stable security definer set search_path from current as $$
+        language sql stable security definer set search_path = {schema}, pg_temp as $$
             select d.work_id, d.id from kb_documents d
              where d.status in ('queued', 'processing') and d.updated_at < now() - older_than
                and not exists (select from procrastinate_jobs j
@@ -166,19 +178,32 @@ FUNCTIONS = {
     """,
     "stackroom_works_to_maintain(max_rows integer)": """
         returns table (work_id uuid, index_version bigint)
-        language sql stable security definer set search_path from current as $$
+        language sql stable security definer set search_path = {schema}, pg_temp as $$
             select w.id, w.index_version from works w
              where w.index_version > w.maintained_version order by w.id limit max_rows
         $$
     """,
     "stackroom_forget_old_rows(idempotency interval, receipts interval)": """
         returns void
-        language sql volatile security definer set search_path from current as $$
+        language sql volatile security definer set search_path = {schema}, pg_temp as $$
             delete from idempotency_keys where created_at < now() - idempotency;
             delete from deletion_receipts where closed_at < now() - receipts;
         $$
     """,
 }
+# Instead of a foreign key, whose check would be made for each of a document's several hundred terms.
+FORGET_TERMS = """
+create function stackroom_forget_terms() returns trigger language plpgsql set search_path = {schema}, pg_temp as $$
+begin
+    delete from kb_terms t using gone where t.document_id = gone.id;
+    return null;
+end
+$$
+"""
+FORGET_TERMS_TRIGGER = """
+create trigger kb_documents_forget_terms after delete on kb_documents
+    referencing old table as gone for each statement execute function stackroom_forget_terms()
+"""
 
 
 def upgrade() -> None:
@@ -187,18 +212,19 @@ def upgrade() -> None:
     for table, column in WORK_TABLES.items():
         _protect(table, f"{column} = any ({WORKS})")
     for table, column in ORGANIZATION_TABLES.items():
-        own = f"{column} = any ({ORGANIZATIONS})"
-        _protect(table, f"{own} or id = any ({WORKS})" if table == "works" else own)
-    # Instances chosen by the environment belong to nobody and hold no secret: every Work may read and name them.
-    _protect(
-        "plugin_instances",
-        f"rung = 'environment' or work_id = any ({WORKS}) or organization_id = any ({ORGANIZATIONS})",
-    )
+        _protect(table, f"{column} = any ({ORGANIZATIONS})")
+    _protect_works()
+    _protect_plugin_instances()
     apply_schema(op.get_bind())
+    schema = op.get_bind().exec_driver_sql("select quote_ident(current_schema())").scalar_one()
     for signature, body in FUNCTIONS.items():
-        op.execute(f"create function {signature} {body}")
+        op.execute(f"create function {signature} {body.format(schema=schema)}")
         op.execute(f"revoke all on function {_identity(signature)} from public")
-    op.execute(GRANTS)
+    op.execute(FORGET_TERMS.format(schema=schema))
+    op.execute(FORGET_TERMS_TRIGGER)
+    tables = ", ".join([*WORK_TABLES, *ORGANIZATION_TABLES, "works", "plugin_instances"])
+    functions = ", ".join(f"'{_identity(signature)}'" for signature in FUNCTIONS)
+    op.execute(GRANTS.format(tables=tables, functions=functions))
 
 
 def downgrade() -> None:
@@ -206,6 +232,7 @@ def downgrade() -> None:
         op.execute(f"drop function {_identity(signature)}")
     drop_schema(op.get_bind())
     _drop_tables()
+    op.execute("drop function stackroom_forget_terms()")
 
 
 def _identity(signature: str) -> str:
@@ -216,6 +243,29 @@ def _identity(signature: str) -> str:
 def _protect(table: str, condition: str) -> None:
     op.execute(f"alter table {table} enable row level security")
     op.execute(f"create policy {table}_reach on {table} using ({condition}) with check ({condition})")
+
+
+def _protect_works() -> None:
+    """Whoever reaches a Work alone sees and changes its row; a new one also needs the organization it is put into."""
+    organization = f"organization_id = any ({ORGANIZATIONS})"
+    reached = f"{organization} or id = any ({WORKS})"
+    op.execute("alter table works enable row level security")
+    op.execute(f"create policy works_read on works for select using ({reached})")
+    op.execute(f"create policy works_add on works for insert with check ({organization})")
+    op.execute(f"create policy works_change on works for update using ({reached}) with check ({reached})")
+    op.execute(f"create policy works_remove on works for delete using ({reached})")
+
+
+def _protect_plugin_instances() -> None:
+    """Instances chosen by the environment belong to nobody: every Work reads and names them, none changes them."""
+    _protect(
+        "plugin_instances",
+        f"(rung = 'work' and work_id = any ({WORKS}))"
+        f" or (rung = 'organization' and organization_id = any ({ORGANIZATIONS}))",
+    )
+    common = "rung = 'environment'"
+    op.execute(f"create policy plugin_instances_read_common on plugin_instances for select using ({common})")
+    op.execute(f"create policy plugin_instances_add_common on plugin_instances for insert with check ({common})")
 
 
 def _create_tables() -> None:
@@ -293,7 +343,7 @@ def _create_tables() -> None:
         unique=False,
         postgresql_where=sa.text("index_version > maintained_version"),
     )
-    op.create_index(op.f("ix_works_organization_id"), "works", ["organization_id"], unique=False)
+    op.create_index(op.f("ix_works_organization_id_id"), "works", ["organization_id", "id"], unique=False)
     op.create_table(
         "api_keys",
         sa.Column("id", sa.Uuid(), nullable=False),
@@ -365,6 +415,7 @@ def _create_tables() -> None:
         unique=False,
         postgresql_where=sa.text("closed_at is null"),
     )
+    op.create_index(op.f("ix_deletion_receipts_object_id"), "deletion_receipts", ["object_id"], unique=False)
     op.create_index(
         op.f("ix_deletion_receipts_work_id_object_id"), "deletion_receipts", ["work_id", "object_id"], unique=False
     )
@@ -597,14 +648,6 @@ def _create_tables() -> None:
         sa.ForeignKeyConstraint(["work_id"], ["works.id"], name=op.f("fk_kb_documents_work_id_works")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_kb_documents")),
     )
-    op.create_index(
-        "ix_kb_documents_attributes",
-        "kb_documents",
-        ["attributes"],
-        unique=False,
-        postgresql_using="gin",
-        postgresql_ops={"attributes": "jsonb_path_ops"},
-    )
     op.create_index("ix_kb_documents_kb_id_id", "kb_documents", ["kb_id", "id"], unique=False)
     op.create_index("ix_kb_documents_kb_id_name", "kb_documents", ["kb_id", "name"], unique=False)
     op.create_index("ix_kb_documents_kb_id_sha256", "kb_documents", ["kb_id", "sha256"], unique=False)
@@ -824,12 +867,6 @@ def _drop_tables() -> None:
     op.drop_index("ix_kb_documents_kb_id_sha256", table_name="kb_documents")
     op.drop_index("ix_kb_documents_kb_id_name", table_name="kb_documents")
     op.drop_index("ix_kb_documents_kb_id_id", table_name="kb_documents")
-    op.drop_index(
-        "ix_kb_documents_attributes",
-        table_name="kb_documents",
-        postgresql_using="gin",
-        postgresql_ops={"attributes": "jsonb_path_ops"},
-    )
     op.drop_table("kb_documents")
     op.drop_index(
         "uq_index_generations_building", table_name="index_generations", postgresql_where=sa.text("state = 'building'")
@@ -854,6 +891,7 @@ def _drop_tables() -> None:
     op.drop_table("knowledge_bases")
     op.drop_index(op.f("ix_idempotency_keys_created_at"), table_name="idempotency_keys")
     op.drop_table("idempotency_keys")
+    op.drop_index(op.f("ix_deletion_receipts_object_id"), table_name="deletion_receipts")
     op.drop_index(op.f("ix_deletion_receipts_work_id_object_id"), table_name="deletion_receipts")
     op.drop_index(
         "ix_deletion_receipts_open", table_name="deletion_receipts", postgresql_where=sa.text("closed_at is null")
@@ -871,7 +909,7 @@ def _drop_tables() -> None:
     op.drop_index(op.f("ix_api_keys_organization_id_id"), table_name="api_keys")
     op.drop_table("api_keys")
     op.drop_index("ix_works_to_maintain", table_name="works")
-    op.drop_index(op.f("ix_works_organization_id"), table_name="works")
+    op.drop_index(op.f("ix_works_organization_id_id"), table_name="works")
     op.drop_table("works")
     op.drop_table("users")
     op.drop_index(

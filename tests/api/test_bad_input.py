@@ -313,3 +313,38 @@ def _eventually(holds: Any, timeout_s: float = 15) -> bool:
             return True
         time.sleep(0.1)
     return bool(holds())
+
+
+def test_a_json_body_over_the_limit_is_413_with_the_limit(tenant: Tenant) -> None:
+    kb = tenant.knowledge_base()
+    body = json.dumps({"name": "n", "text": "x" * (33 * 1024 * 1024)}).encode()
+
+    def streamed() -> Any:
+        for at in range(0, len(body), 1 << 20):
+            yield body[at : at + (1 << 20)]
+
+    headers = {"Content-Type": "application/json"}
+    for content in (body, streamed()):
+        answer = tenant.client.post(f"/knowledge-bases/{kb}/documents/text", content=content, headers=headers)
+        assert answer.status_code == 413
+        assert body_of(answer)["limit_bytes"] == 32 * 1024 * 1024
+
+
+@pytest.mark.parametrize("raw", [b"{", b'{"query": "\xff"}', b"[" * 50_000, b""])
+def test_a_body_that_is_no_json_is_422_with_its_place(tenant: Tenant, raw: bytes) -> None:
+    answer = tenant.client.post("/search", content=raw, headers={"Content-Type": "application/json"})
+
+    assert answer.status_code == 422
+    assert body_of(answer)["errors"][0]["loc"][0] == "body"
+
+
+@pytest.mark.parametrize("path", ["/works", "/api-keys", "/knowledge-bases"])
+def test_an_unknown_query_parameter_is_422_on_every_list(tenant: Tenant, path: str) -> None:
+    assert tenant.client.get(f"{path}?colour=red").status_code == 422
+
+
+def test_a_program_is_unsupported_whatever_its_name(tenant: Tenant) -> None:
+    kb = tenant.knowledge_base()
+    document = tenant.settle(tenant.upload(kb, "program.exe", b"MZ" + bytes(range(256)) * 40).json()["id"])
+
+    assert document["error"]["code"] == "unsupported"

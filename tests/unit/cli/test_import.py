@@ -199,7 +199,7 @@ def test_interrupted_uploads_leave_a_state_from_which_the_next_run_goes_on(
     while service.at_once == 0:
         time.sleep(0.02)
     importing.send_signal(signal.SIGINT)
-    told = importing.communicate(timeout=20)[1]
+    told = importing.communicate(timeout=60)[1]
     service.upload_gate.set()
 
     assert importing.returncode == 130

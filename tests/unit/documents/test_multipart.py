@@ -61,3 +61,51 @@ def test_another_content_type_is_refused_with_its_place(content_type: str) -> No
         boundary_of(content_type)
 
     assert refused.value.faults[0].loc == ("header", "content-type")
+
+
+async def test_a_body_reads_the_same_byte_by_byte() -> None:
+    whole = joined(await read(BODY))
+
+    assert joined(await read(*(BODY[i : i + 1] for i in range(len(BODY))))) == whole
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"--x--\r\n"[:3],
+        b"no boundary at all",
+        b"--y\r\n\r\n1\r\n--y--\r\n",
+        b"--x\r\nno colon\r\n\r\n1\r\n--x--\r\n",
+        b"--x\r\n: no name\r\n\r\n1\r\n--x--\r\n",
+        b"--xx\r\n\r\n1\r\n--x--\r\n",
+        b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n1--x--\r\n',
+        b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n--x\r\n',
+        b"\x00" * 1000,
+    ],
+)
+async def test_a_malformed_body_is_refused_however_it_is_cut(body: bytes) -> None:
+    with pytest.raises(Invalid):
+        await read(body)
+    with pytest.raises(Invalid):
+        await read(*(body[i : i + 1] for i in range(len(body))))
+
+
+async def test_names_of_headers_have_no_case_and_bad_bytes_in_names_are_replaced() -> None:
+    body = (
+        b'--x\r\ncontent-DISPOSITION: form-data; name="f\xff"; filename="\xff.txt"\r\n'
+        b"CONTENT-type: text/plain\r\n\r\n1\r\n--x--\r\n"
+    )
+
+    assert joined(await read(body)) == [(PartBegin("f\ufffd", "\ufffd.txt", "text/plain"), b"1")]
+
+
+async def test_a_part_without_a_name_is_a_part_without_a_name() -> None:
+    assert joined(await read(b"--x\r\nX-Other: 1\r\n\r\n1\r\n--x--\r\n")) == [(PartBegin("", None, None), b"1")]
+
+
+async def test_many_short_headers_are_bounded_too() -> None:
+    headers = b"".join(b"X-%d: 1\r\n" % n for n in range(20_000))
+
+    with pytest.raises(Invalid):
+        await read(b"--x\r\n" + headers + b"\r\n1\r\n--x--\r\n")

@@ -49,3 +49,27 @@ def test_order_is_total_and_scores_stay_in_range(vector: object, lexical: object
     assert fused == sorted(fused, key=lambda item: (-item[1], item[0]))
     assert {ref for ref, _ in fused} == {s.ref for part in legs for s in part}
     assert all(-1e-9 <= score <= 1 + 1e-9 for _, score in fused)
+
+
+def test_ties_are_ordered_by_document_then_chunk_then_build() -> None:
+    refs = [Ref(UUID(int=2), 0, 1), Ref(UUID(int=1), 1, 2), Ref(UUID(int=1), 1, 1), Ref(UUID(int=1), 0, 9)]
+    equal = [Scored(ref, 0.5) for ref in refs]
+
+    assert [ref for ref, _ in score_fusion(equal, [], weight=0.6)] == sorted(refs)
+    assert [ref for ref, _ in score_fusion(equal, equal[::-1], weight=0.6)] == sorted(refs)
+    assert [ref for ref, _ in reciprocal_rank_fusion([[refs[0]], [refs[1]]])] == sorted(refs[:2])
+
+
+def test_only_the_top_of_a_leg_counts_and_sets_its_scale() -> None:
+    vector = leg(*((n, 1 - n / 10) for n in range(8)))
+
+    fused = dict(score_fusion(vector, [], weight=1.0, depth=3))
+
+    assert set(fused) == set(REFS[:3])
+    assert (fused[REFS[0]], fused[REFS[2]]) == (1.0, 0.0)
+
+
+def test_two_empty_legs_are_an_empty_answer() -> None:
+    assert score_fusion([], [], weight=0.6) == []
+    assert reciprocal_rank_fusion([[], []]) == []
+    assert reciprocal_rank_fusion([]) == []
