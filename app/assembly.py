@@ -100,12 +100,14 @@ def _chunk_settings(settings: Settings) -> ChunkSettings:
 
 def _assemble(settings: Settings, role: Role) -> Assembly:
     dsn = database_url(settings)
+    prepares = settings.database_direct_url is None  # set = the other URL leads through a pooler
     engine = make_engine(
         dsn,
         pool_size=settings.database_pool_size,
         max_overflow=settings.database_max_overflow,
         pool_timeout_s=settings.database_pool_timeout_s,
         application_name=f"stackroom {role}",
+        prepares=prepares,
     )
     database = Database(engine, statement_timeout_s=settings.database_statement_timeout_s)
     reads = ReadPool(
@@ -114,7 +116,7 @@ def _assemble(settings: Settings, role: Role) -> Assembly:
         max_size=settings.database_pool_size,
         wait_s=settings.database_pool_timeout_s,
         timeout_s=settings.search_timeout_s,
-        prepares=settings.database_direct_url is None,  # with it, the other URL is a pooler's
+        prepares=prepares,
     )
     registry = Registry.discover()
     environment = environment_choice(settings, registry)

@@ -54,7 +54,7 @@ async def work(
         storage=assembly.storage,
         extractor=extractor,
         tokenizer=tokenizer,
-        writer=BuildWriter(assembly.database, assembly.routing, timing, extractor.fingerprint),
+        writer=BuildWriter(assembly.database, assembly.storage, assembly.routing, timing, extractor.fingerprint),
         generations=assembly.generations,
         timing=timing,
         patience=Patience(settings.job_retry_wait_s),

@@ -1,10 +1,11 @@
-"""The driver's own cursor inside the running transaction, for bulk statements with binary arrays."""
+"""The driver's own cursor inside the running transaction, for bulk statements with binary arrays and for hot paths."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from psycopg import AsyncConnection, AsyncCursor
+from psycopg.rows import dict_row, tuple_row
 from sqlalchemy.ext.asyncio import AsyncSession
 
 
@@ -18,7 +19,8 @@ async def driver_connection(session: AsyncSession) -> AsyncConnection[Any]:
 
 
 @asynccontextmanager
-async def driver_cursor(session: AsyncSession) -> AsyncIterator[AsyncCursor[Any]]:
-    """A cursor on that connection."""
-    async with (await driver_connection(session)).cursor() as cursor:
+async def driver_cursor(session: AsyncSession, *, names: bool = False) -> AsyncIterator[AsyncCursor[Any]]:
+    """A cursor on that connection; rows are tuples, or with `names` dictionaries."""
+    rows: Any = dict_row if names else tuple_row
+    async with (await driver_connection(session)).cursor(row_factory=rows) as cursor:
         yield cursor

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from uuid import UUID
 
+import psycopg
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -13,13 +14,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, a
 from app.errors import Unavailable
 
 APP_ROLE = "stackroom_app"
-_REACH = (
-    "set_config('stackroom.works', :works, true), set_config('stackroom.organizations', :organizations, true),"
-    " set_config('statement_timeout', :timeout, true)"
-)
+PREPARE_THRESHOLD = 2  # a statement is prepared when it comes for the third time
 _WIDEN = text(
     "select set_config('stackroom.works', :works, true), set_config('stackroom.organizations', :organizations, true)"
 )
+_AS_IT_IS = {"no_parameters": True}  # the simple protocol, in which a message may hold two statements
 _WALL = text(
     """
     select coalesce((select pg_has_role(oid, case when current_setting('server_version_num')::int >= 160000
@@ -28,8 +27,6 @@ _WALL = text(
            to_regclass('works') is not null
     """
 )
-_ENTER = text(f"select set_config('role', '{APP_ROLE}', true), {_REACH}")
-_ENTER_WITHOUT_ROLE = text(f"select {_REACH}")
 
 
 class DatabaseUnavailable(Unavailable):
@@ -64,7 +61,9 @@ class Database:
     sessions: async_sessionmaker[AsyncSession] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.sessions = async_sessionmaker(self.engine, expire_on_commit=False, info={"database": self})
+        # The driver must not begin by itself: `transaction` sends BEGIN with the reach. COMMIT stays the driver's.
+        engine = self.engine.execution_options(isolation_level="AUTOCOMMIT")
+        self.sessions = async_sessionmaker(engine, expire_on_commit=False, info={"database": self})
 
     @asynccontextmanager
     async def transaction(self, reach: Reach, *, timeout_s: float | None = None) -> AsyncIterator[AsyncSession]:
@@ -72,9 +71,10 @@ class Database:
 
         Raises: DatabaseUnavailable when the server is away or no connection is free in time.
         """
-        walled = await self.has_second_wall()
+        begin = await self.begin(reach, timeout_s=timeout_s)
         async with _translated(), self.sessions.begin() as session:
-            await self._enter(session, reach, walled, timeout_s)
+            session.info["reach"] = reach
+            await (await session.connection()).exec_driver_sql(begin, execution_options=_AS_IT_IS)
             yield session
 
     @asynccontextmanager
@@ -102,16 +102,18 @@ class Database:
             self.second_wall = bool(can_take)
         return self.second_wall
 
-    async def _enter(self, session: AsyncSession, reach: Reach, walled: bool, timeout_s: float | None) -> None:
-        session.info["reach"] = reach
+    async def begin(self, reach: Reach, *, timeout_s: float | None = None, read_only: bool = False) -> str:
+        """BEGIN, the role and the reach as one message: one round trip. Only ids and numbers of ours stand in it.
+
+        Raises: DatabaseUnavailable.
+        """
+        role = f"set_config('role', '{APP_ROLE}', true), " if await self.has_second_wall() else ""
         timeout_ms = int((timeout_s or self.statement_timeout_s) * 1000)
-        await session.execute(
-            _ENTER if walled else _ENTER_WITHOUT_ROLE,
-            {
-                "works": array_literal(reach.works),
-                "organizations": array_literal(reach.organizations),
-                "timeout": str(timeout_ms),
-            },
+        return (
+            f"begin{' read only' if read_only else ''}; select {role}"
+            f"set_config('stackroom.works', '{array_literal(reach.works)}', true),"
+            f" set_config('stackroom.organizations', '{array_literal(reach.organizations)}', true),"
+            f" set_config('statement_timeout', '{timeout_ms}', true)"
         )
 
     async def close(self) -> None:
@@ -135,7 +137,7 @@ async def widen(session: AsyncSession, *works: UUID, organizations: Iterable[UUI
 async def _translated() -> AsyncIterator[None]:
     try:
         yield
-    except (OperationalError, InterfaceError, PoolTimeout) as exc:
+    except (OperationalError, InterfaceError, PoolTimeout, psycopg.OperationalError, psycopg.InterfaceError) as exc:
         raise DatabaseUnavailable(retry_after_s=2) from exc
     except DBAPIError as exc:
         if exc.connection_invalidated:
@@ -155,10 +157,12 @@ def make_engine(
     max_overflow: int = 5,
     pool_timeout_s: float = 5,
     application_name: str = "stackroom",
+    prepares: bool = False,
 ) -> AsyncEngine:
-    """An engine that works behind a transaction pooler: nothing is prepared, every knob is local to a transaction.
+    """An engine that works behind a transaction pooler: every knob is local to a transaction.
 
-    `url` is any Postgres URL (`postgresql://`, `postgres://` or with `+psycopg`).
+    `url` is any Postgres URL (`postgresql://`, `postgres://` or with `+psycopg`). `prepares` = statements are planned
+    once per connection, which a transaction pooler would not allow.
     """
     return create_async_engine(
         sqlalchemy_url(url),
@@ -166,7 +170,11 @@ def make_engine(
         max_overflow=max_overflow,
         pool_timeout=pool_timeout_s,
         pool_use_lifo=True,
-        connect_args={"prepare_threshold": None, "connect_timeout": 5, "application_name": application_name},
+        connect_args={
+            "prepare_threshold": PREPARE_THRESHOLD if prepares else None,
+            "connect_timeout": 5,
+            "application_name": application_name,
+        },
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, LiteralString
 from psycopg import AsyncConnection, InterfaceError, OperationalError
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from app.db.engine import APP_ROLE, Database, DatabaseUnavailable, Reach, array_literal, driver_url
+from app.db.engine import PREPARE_THRESHOLD, Database, DatabaseUnavailable, Reach, driver_url
 
 Connection = AsyncConnection[Any]
 
@@ -16,7 +16,7 @@ Connection = AsyncConnection[Any]
 class ReadPool:
     """Opened by its first use. The same rules as `Database`: the reach is set in the statement that begins.
 
-    `prepares`: statements said twice on a connection are prepared; never behind a transaction pooler, where the next
+    `prepares`: statements said often on a connection are prepared; never behind a transaction pooler, where the next
     one may reach another server.
     """
 
@@ -24,14 +24,14 @@ class ReadPool:
         self, url: str, database: Database, *, max_size: int, wait_s: float, timeout_s: float, prepares: bool
     ) -> None:
         self._database = database
-        self._timeout_ms = int(timeout_s * 1000)
+        self._timeout_s = timeout_s
         self._opening = asyncio.Lock()
         self._is_open = False
         self._pool = AsyncConnectionPool[Connection](
             driver_url(url),
             kwargs={
                 "autocommit": True,
-                "prepare_threshold": 2 if prepares else None,
+                "prepare_threshold": PREPARE_THRESHOLD if prepares else None,
                 "connect_timeout": 5,
                 "application_name": "stackroom reads",
             },
@@ -45,14 +45,9 @@ class ReadPool:
     @asynccontextmanager
     async def transaction(self, reach: Reach) -> AsyncIterator[Connection]:
         """A read-only transaction under row-level security. Raises: DatabaseUnavailable."""
-        role = f"set_config('role', '{APP_ROLE}', true), " if await self._database.has_second_wall() else ""
-        begin = (
-            f"begin read only; select {role}set_config('stackroom.works', '{array_literal(reach.works)}', true),"
-            f" set_config('stackroom.organizations', '{array_literal(reach.organizations)}', true),"
-            f" set_config('statement_timeout', '{self._timeout_ms}', true)"
-        )
+        begin = await self._database.begin(reach, timeout_s=self._timeout_s, read_only=True)
         async with self._connection() as connection:
-            await connection.execute(begin)  # ids only: nothing a user wrote
+            await connection.execute(begin.encode())
             try:
                 yield connection
             except BaseException:
@@ -64,7 +59,7 @@ class ReadPool:
         """The row of a single statement outside a transaction: for the named functions. Raises: DatabaseUnavailable."""
         async with self._connection() as connection, connection.cursor(binary=True) as cursor:
             try:
-                async with asyncio.timeout(self._timeout_ms / 1000):  # no transaction, so no statement_timeout either
+                async with asyncio.timeout(self._timeout_s):  # no transaction, so no statement_timeout either
                     await cursor.execute(statement, values)
             except TimeoutError as exc:
                 raise DatabaseUnavailable(retry_after_s=2) from exc

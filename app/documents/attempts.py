@@ -3,14 +3,37 @@
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, LiteralString
 from uuid import UUID
 
-from sqlalchemy import CursorResult, select, update
+from sqlalchemy import CursorResult, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app.documents.models import Document, Revision
+from app.db.driver import driver_cursor
+from app.documents.models import Document
 
+_LOCK: LiteralString = """
+    select kb_id, deleting_at is not null as deleting, status, revision, build, live_build, attempts, error_code,
+           error_message
+      from kb_documents where id = %(document)b and work_id = %(work)b for update
+"""
+_BYTES: LiteralString = """
+    select storage_key, size_bytes, name, declared_type from kb_revisions
+     where document_id = %(document)b and revision = %(revision)b
+"""
+_BEGIN: LiteralString = """
+    update kb_documents
+       set build = build + 1, attempts = attempts + 1, status = 'processing', stage = 'extracting', error_code = null,
+           error_message = null, error_retryable = false, chunks_done = 0, chunks_total = 0,
+           updated_at = clock_timestamp()
+     where id = %(document)b
+"""
+_GIVE_UP: LiteralString = """
+    update kb_documents
+       set status = 'failed', stage = null, error_code = %(code)s, error_message = %(message)s,
+           error_retryable = false, updated_at = clock_timestamp()
+     where id = %(document)b
+"""
 GAVE_UP = (
     "Processing ended without a result several times (the worker died or was killed). Retry it, or look at the log."
 )
@@ -43,36 +66,34 @@ async def begin_attempt(
     session: AsyncSession, work_id: UUID, document_id: UUID, *, max_attempts: int
 ) -> Attempt | None:
     """Take a build number and the newest revision. None: nothing to do, or out of attempts (then failed)."""
-    query = select(Document).where(Document.id == document_id, Document.work_id == work_id).with_for_update()
-    document = (await session.scalars(query)).one_or_none()
-    if document is None or document.deleting_at is not None:
-        return None
-    if document.status not in ("queued", "processing"):  # a job delivered once more: its work is done
-        return None
-    if document.attempts >= max_attempts:
-        _set_failed(document, document.error_code or "gave_up", document.error_message or GAVE_UP)
-        return None
-    revision = await session.get_one(Revision, (document_id, document.revision))
-    document.build += 1
-    document.attempts += 1
-    document.status, document.stage = "processing", "extracting"
-    document.error_code = document.error_message = None
-    document.error_retryable = False
-    document.chunks_done = document.chunks_total = 0
-    document.updated_at = datetime.now(UTC)
-    await session.flush()
+    async with driver_cursor(session, names=True) as cursor:
+        await cursor.execute(_LOCK, {"document": document_id, "work": work_id})
+        found = await cursor.fetchone()
+        if found is None or found["deleting"]:
+            return None
+        if found["status"] not in ("queued", "processing"):  # a job delivered once more: its work is done
+            return None
+        if found["attempts"] >= max_attempts:
+            reason = {"code": found["error_code"] or "gave_up", "message": found["error_message"] or GAVE_UP}
+            await cursor.execute(_GIVE_UP, {"document": document_id, **reason})
+            return None
+        await cursor.execute(_BEGIN, {"document": document_id})
+        await cursor.execute(_BYTES, {"document": document_id, "revision": found["revision"]})
+        revision = await cursor.fetchone()
+    if revision is None:
+        raise RuntimeError("a document without its newest revision")
     return Attempt(
         work_id=work_id,
         document_id=document_id,
-        kb_id=document.kb_id,
-        build=document.build,
-        number=document.attempts,
-        revision=revision.revision,
-        storage_key=revision.storage_key,
-        size_bytes=revision.size_bytes,
-        file_name=revision.name,
-        declared_type=revision.declared_type,
-        live_build=document.live_build,
+        kb_id=found["kb_id"],
+        build=found["build"] + 1,
+        number=found["attempts"] + 1,
+        revision=found["revision"],
+        storage_key=revision["storage_key"],
+        size_bytes=revision["size_bytes"],
+        file_name=revision["name"],
+        declared_type=revision["declared_type"],
+        live_build=found["live_build"],
     )
 
 
@@ -118,12 +139,6 @@ async def hand_back(session: AsyncSession, attempt: Attempt) -> bool:
     """Undo the start of an attempt that was interrupted by a stop of the worker: it does not count."""
     values = {"status": "queued", "stage": None, "attempts": attempt.number - 1, "updated_at": datetime.now(UTC)}
     return await _write(session, attempt, values)
-
-
-def _set_failed(document: Document, code: str, message: str) -> None:
-    document.status, document.stage = "failed", None
-    document.error_code, document.error_message, document.error_retryable = code, message, False
-    document.updated_at = datetime.now(UTC)
 
 
 async def _write(session: AsyncSession, attempt: Attempt, values: dict[str, Any]) -> bool:

@@ -17,6 +17,8 @@ from app.storage.contract import BlobStore
 
 log = get_logger()
 TOUCH_INTERVAL_S = 60
+_ADD = text("insert into pending_uploads (id, work_id, storage_key) values (:id, :work_id, :storage_key)")
+_ADOPT = text("delete from pending_uploads where id = :id returning id")
 _STALE = text("select work_id, id from stackroom_stale_uploads(make_interval(secs => :seconds), :max_rows)")
 _DUE = text("select work_id, id, storage_key from stackroom_due_blob_deletions(:max_rows)")
 
@@ -33,18 +35,14 @@ def text_key(work_id: UUID) -> str:
 
 async def add_pending(session: AsyncSession, work_id: UUID, storage_key: str) -> UUID:
     """Note bytes that are about to be written."""
-    pending = PendingUpload(id=new_id(), work_id=work_id, storage_key=storage_key)
-    session.add(pending)
-    await session.flush()
-    return pending.id
+    pending_id = new_id()
+    await session.execute(_ADD, {"id": pending_id, "work_id": work_id, "storage_key": storage_key})
+    return pending_id
 
 
 async def adopt_pending(session: AsyncSession, pending_id: UUID) -> bool:
     """Take the bytes over: remove the note. False = the cleaner was faster and they are lost."""
-    removed = await session.scalar(
-        delete(PendingUpload).where(PendingUpload.id == pending_id).returning(PendingUpload.id)
-    )
-    return removed is not None
+    return await session.scalar(_ADOPT, {"id": pending_id}) is not None
 
 
 async def drop_blobs(session: AsyncSession, work_id: UUID, storage_keys: Sequence[str]) -> None:

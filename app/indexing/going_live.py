@@ -1,26 +1,76 @@
 """Go-live: the one short transaction that makes a written build the one that searches may answer with."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, LiteralString
 from uuid import UUID
 
-from sqlalchemy import delete, select, update
-from sqlalchemy.dialects.postgresql import insert
+from psycopg import AsyncCursor
+from psycopg.types.json import Jsonb
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.db.driver import driver_cursor
 from app.documents import outbox
 from app.documents.attempts import Attempt
-from app.documents.models import Document, Revision, Span, Term
-from app.indexing.models import Coordinates, IndexGeneration, IndexWrite
+from app.indexing.models import IndexGeneration
 from app.indexing.writes import lock_work
 from app.knowledge_bases.repository import add_live
 from app.tenancy.versions import raise_index_version
 
 Outcome = Literal["live", "deleting", "superseded", "moved", "lost"]
+# The driver's own cursor and few statements: this transaction ends every document, and holds its Work's counters.
+_LOCKED: LiteralString = """
+    select d.kb_id, d.deleting_at is not null as deleting, d.live_build, d.chunk_count, d.lexical_length,
+           g.id as generation_id, g.vector_store_id, g.store_instance_id, g.embedding_model, g.dims
+      from kb_documents d left join index_generations g on g.work_id = d.work_id and g.state = 'active'
+     where d.id = %(document)b for update of d
+"""
+_TAKE_ANNOUNCED: LiteralString = """
+    delete from index_writes where document_id = %(document)b and generation_id = %(generation)b
+       and build = %(build)b and owner = %(owner)b
+"""
+_OLD_REVISIONS: LiteralString = """
+    delete from kb_revisions where document_id = %(document)b and revision < %(revision)b
+    returning storage_key, text_key
+"""
+_REPLACED_TEXT: LiteralString = """
+    select text_key from kb_revisions
+     where document_id = %(document)b and revision = %(revision)b and text_key is not null
+"""
+_ADVANCE: LiteralString = """
+    with stamped as (
+        insert into work_knowledge_chunk_coordinates as c
+               (work_id, document_id, generation_id, vector_store_id, instance_id, build, chunk_count,
+                embedding_model, embedding_dims, last_embedded_at, prune_pending)
+        values (%(work)b, %(document)b, %(generation)b, %(store)s, %(instance)b, %(build)b, %(chunks)b,
+                %(model)s, %(dims)b, now(), %(prune)b)
+        on conflict (work_id, document_id, generation_id) do update
+           set vector_store_id = excluded.vector_store_id, instance_id = excluded.instance_id,
+               build = excluded.build, chunk_count = excluded.chunk_count,
+               embedding_model = excluded.embedding_model, embedding_dims = excluded.embedding_dims,
+               last_embedded_at = excluded.last_embedded_at, prune_pending = excluded.prune_pending),
+    texts as (
+        update kb_revisions
+           set text_key = %(text_key)s, characters = %(characters)b, pages = %(pages)b, language = %(language)s,
+               extractor_fingerprint = %(extractor)s
+         where document_id = %(document)b and revision = %(revision)b)
+    update kb_documents
+       set live_build = %(build)b, live_revision = %(revision)b, chunk_count = %(chunks)b, token_count = %(tokens)b,
+           lexical_length = %(length)b, language = %(language)s, chunking_fingerprint = %(chunking)s,
+           analyzer_fingerprint = %(analyzer)s, updated_at = now(),
+           status = case when revision = %(revision)b then 'ready' else status end,
+           stage = case when revision = %(revision)b then null else stage end,
+           content_type = case when revision = %(revision)b then %(content_type)s else content_type end,
+           warnings = case when revision = %(revision)b then %(warnings)b else warnings end,
+           chunks_done = case when revision = %(revision)b then %(chunks)b else chunks_done end,
+           chunks_total = case when revision = %(revision)b then %(chunks)b else chunks_total end,
+           error_code = case when revision = %(revision)b then null else error_code end,
+           error_message = case when revision = %(revision)b then null else error_message end,
+           error_retryable = revision <> %(revision)b and error_retryable
+     where id = %(document)b
+"""
 
 
 @dataclass(frozen=True)
@@ -57,38 +107,41 @@ class Finished:
     warnings: list[dict[str, str]]
 
 
+class BuildLost(Exception):
+    """The announced write or the text was taken over meanwhile: the transaction is to be rolled back."""
+
+
 async def go_live(
     session: AsyncSession, attempt: Attempt, generation_id: UUID, owner: UUID, finished: Finished
 ) -> Outcome:
     """Make the build live, or say why not; only `live` has changed anything.
 
-    `moved`: another generation is active now, write there and come back. `lost`: the announced write was taken over.
+    `moved`: another generation is active now, write there and come back. Raises: BuildLost.
     """
     await lock_work(session, attempt.work_id)
-    query = select(Document).where(Document.id == attempt.document_id).with_for_update()
-    document = (await session.scalars(query)).one_or_none()
-    if document is None or document.deleting_at is not None:
-        return "deleting"
-    if document.live_build is not None and attempt.build <= document.live_build:
-        return "superseded"
-    generation = await find_active(session, attempt.work_id)
-    if generation is None or generation.id != generation_id:
-        return "moved"
-    if not await _stamp(session, attempt, generation, owner, len(finished.spans)):
-        return "lost"
-    if not await outbox.adopt_pending(session, finished.text_pending_id):
-        return "lost"
-    await _replace_platform_rows(session, attempt, finished)
-    before = (document.chunk_count, document.lexical_length) if document.live_build is not None else (0, 0)
-    await _advance_revisions(session, document, attempt, finished)
-    _advance_document(document, attempt, finished)
-    await session.flush()
-    await add_live(
-        session,
-        document.kb_id,
-        chunks=len(finished.spans) - before[0],
-        length=finished.lexical_length - before[1],
-    )
+    async with driver_cursor(session, names=True) as cursor:
+        facts = {"document": attempt.document_id, "generation": generation_id, "build": attempt.build, "owner": owner}
+        await cursor.execute(_LOCKED, facts)
+        document = await cursor.fetchone()
+        if document is None or document["deleting"]:
+            return "deleting"
+        live_build: int | None = document["live_build"]
+        if live_build is not None and attempt.build <= live_build:
+            return "superseded"
+        if document["generation_id"] != generation_id:
+            return "moved"
+        # A lexical generation has no store, and its writes are not announced.
+        if document["vector_store_id"] is not None and (await cursor.execute(_TAKE_ANNOUNCED, facts)).rowcount != 1:
+            raise BuildLost
+        if not await outbox.adopt_pending(session, finished.text_pending_id):
+            raise BuildLost
+        await _replace_platform_rows(cursor, attempt, finished, is_first=live_build is None)
+        superfluous = await _superfluous(cursor, attempt)
+        await cursor.execute(_ADVANCE, _values(attempt, document, finished))
+    await outbox.drop_blobs(session, attempt.work_id, superfluous)
+    before = (0, 0) if live_build is None else (document["chunk_count"], document["lexical_length"])
+    chunks, length = len(finished.spans) - before[0], finished.lexical_length - before[1]
+    await add_live(session, document["kb_id"], chunks=chunks, length=length)
     await raise_index_version(session, attempt.work_id)
     return "live"
 
@@ -99,126 +152,87 @@ async def find_active(session: AsyncSession, work_id: UUID) -> IndexGeneration |
     return (await session.scalars(query)).one_or_none()
 
 
-async def _stamp(
-    session: AsyncSession, attempt: Attempt, generation: IndexGeneration, owner: UUID, chunk_count: int
-) -> bool:
-    """Coordinates in, announcement out. A lexical generation has no store and needs no announcement."""
-    if generation.vector_store_id is not None:
-        removed = await session.scalar(
-            delete(IndexWrite)
-            .where(
-                IndexWrite.document_id == attempt.document_id,
-                IndexWrite.generation_id == generation.id,
-                IndexWrite.build == attempt.build,
-                IndexWrite.owner == owner,
-            )
-            .returning(IndexWrite.build)
-        )
-        if removed is None:
-            return False
-    values: dict[str, Any] = {
-        "vector_store_id": generation.vector_store_id,
-        "instance_id": generation.store_instance_id,
-        "build": attempt.build,
-        "chunk_count": chunk_count,
-        "embedding_model": generation.embedding_model,
-        "embedding_dims": generation.dims,
-        "last_embedded_at": datetime.now(UTC),
-        "prune_pending": generation.vector_store_id is not None and attempt.build > 1,
-    }
-    keys = {"work_id": attempt.work_id, "document_id": attempt.document_id, "generation_id": generation.id}
-    stamped = insert(Coordinates).values(**keys, **values)
-    await session.execute(stamped.on_conflict_do_update(index_elements=list(keys), set_=values))
-    return True
-
-
-async def _replace_platform_rows(session: AsyncSession, attempt: Attempt, finished: Finished) -> None:
-    await session.execute(delete(Span).where(Span.document_id == attempt.document_id))
-    await session.execute(delete(Term).where(Term.document_id == attempt.document_id))
+async def _replace_platform_rows(
+    cursor: AsyncCursor[Any], attempt: Attempt, finished: Finished, *, is_first: bool
+) -> None:
+    """Spans and terms of the build instead of those of the live one; a document without a live one has none."""
+    if not is_first:
+        await cursor.execute("delete from kb_spans where document_id = %b", (attempt.document_id,))
+        await cursor.execute("delete from kb_terms where document_id = %b", (attempt.document_id,))
     spans, terms = finished.spans, finished.terms
-    async with driver_cursor(session) as cursor:
-        await cursor.execute(
-            'insert into kb_spans (document_id, work_id, build, chunk_index, start, "end", page, heading_path,'
-            " token_count, context, content_sha256, text)"
-            " select %b, %b, %b, s.chunk_index, s.start, s.stop, s.page,"
-            "        array(select jsonb_array_elements_text(s.heading_path::jsonb)),"
-            "        s.token_count, s.context, s.sha, s.body"
-            " from unnest(%b::int[], %b::bigint[], %b::bigint[], %b::int[], %b::text[], %b::int[], %b::text[],"
-            "             %b::bytea[], %b::text[])"
-            "      as s(chunk_index, start, stop, page, heading_path, token_count, context, sha, body)",
-            (
-                attempt.document_id,
-                attempt.work_id,
-                attempt.build,
-                [s.chunk_index for s in spans],
-                [s.start for s in spans],
-                [s.end for s in spans],
-                [s.page for s in spans],
-                [json.dumps(s.heading_path) for s in spans],
-                [s.token_count for s in spans],
-                [s.context for s in spans],
-                [s.content_sha256 for s in spans],
-                [s.text for s in spans],
-            ),
-        )
-        await cursor.execute(
-            "insert into kb_terms (work_id, term, document_id, kb_id, build, data)"
-            " select %b, t.term, %b, %b, %b, t.data from unnest(%b::text[], %b::bytea[]) as t(term, data)",
-            (
-                attempt.work_id,
-                attempt.document_id,
-                attempt.kb_id,
-                attempt.build,
-                [t[0] for t in terms],
-                [t[1] for t in terms],
-            ),
-        )
-
-
-async def _advance_revisions(session: AsyncSession, document: Document, attempt: Attempt, finished: Finished) -> None:
-    """The live revision gets its text; what is older than it goes, and so do the blobs of both."""
-    old = await session.execute(
-        delete(Revision)
-        .where(Revision.document_id == document.id, Revision.revision < attempt.revision)
-        .returning(Revision.storage_key, Revision.text_key)
+    await cursor.execute(
+        'insert into kb_spans (document_id, work_id, build, chunk_index, start, "end", page, heading_path,'
+        " token_count, context, content_sha256, text)"
+        " select %b, %b, %b, s.chunk_index, s.start, s.stop, s.page,"
+        "        array(select jsonb_array_elements_text(s.heading_path::jsonb)),"
+        "        s.token_count, s.context, s.sha, s.body"
+        " from unnest(%b::int[], %b::bigint[], %b::bigint[], %b::int[], %b::text[], %b::int[], %b::text[],"
+        "             %b::bytea[], %b::text[])"
+        "      as s(chunk_index, start, stop, page, heading_path, token_count, context, sha, body)",
+        (
+            attempt.document_id,
+            attempt.work_id,
+            attempt.build,
+            [s.chunk_index for s in spans],
+            [s.start for s in spans],
+            [s.end for s in spans],
+            [s.page for s in spans],
+            [json.dumps(s.heading_path) for s in spans],
+            [s.token_count for s in spans],
+            [s.context for s in spans],
+            [s.content_sha256 for s in spans],
+            [s.text for s in spans],
+        ),
     )
-    keys = [key for row in old for key in row if key is not None]
-    replaced = await session.scalar(
-        select(Revision.text_key).where(
-            Revision.document_id == document.id, Revision.revision == attempt.revision, Revision.text_key.is_not(None)
-        )
+    await cursor.execute(
+        "insert into kb_terms (work_id, term, document_id, kb_id, build, data)"
+        " select %b, t.term, %b, %b, %b, t.data from unnest(%b::text[], %b::bytea[]) as t(term, data)",
+        (
+            attempt.work_id,
+            attempt.document_id,
+            attempt.kb_id,
+            attempt.build,
+            [t[0] for t in terms],
+            [t[1] for t in terms],
+        ),
     )
-    if replaced is not None:
-        keys.append(replaced)
-    await session.execute(
-        update(Revision)
-        .where(Revision.document_id == document.id, Revision.revision == attempt.revision)
-        .values(
-            text_key=finished.text_key,
-            characters=finished.characters,
-            pages=finished.pages,
-            language=finished.language,
-            extractor_fingerprint=finished.extractor_fingerprint,
-        )
-        .execution_options(synchronize_session=False)
-    )
-    await outbox.drop_blobs(session, document.work_id, keys)
 
 
-def _advance_document(document: Document, attempt: Attempt, finished: Finished) -> None:
-    document.live_build = attempt.build
-    document.live_revision = attempt.revision
-    document.chunk_count = len(finished.spans)
-    document.token_count = sum(s.token_count for s in finished.spans)
-    document.lexical_length = finished.lexical_length
-    document.language = finished.language
-    document.chunking_fingerprint = finished.chunking_fingerprint
-    document.analyzer_fingerprint = finished.analyzer_fingerprint
-    document.updated_at = datetime.now(UTC)
-    if attempt.revision == document.revision:
-        document.status, document.stage = "ready", None
-        document.content_type = finished.content_type
-        document.warnings = finished.warnings
-        document.chunks_done = document.chunks_total = len(finished.spans)
-        document.error_code = document.error_message = None
-        document.error_retryable = False
+async def _superfluous(cursor: AsyncCursor[Any], attempt: Attempt) -> list[str]:
+    """Keys of the blobs of older revisions, which go, and of the text that the live revision had before."""
+    facts = {"document": attempt.document_id, "revision": attempt.revision}
+    keys: list[str] = []
+    if attempt.revision > 1:
+        await cursor.execute(_OLD_REVISIONS, facts)
+        keys += [key for row in await cursor.fetchall() for key in row.values() if key is not None]
+    if attempt.build > 1:
+        await cursor.execute(_REPLACED_TEXT, facts)
+        keys += [row["text_key"] for row in await cursor.fetchall()]
+    return keys
+
+
+def _values(attempt: Attempt, document: Mapping[str, Any], finished: Finished) -> dict[str, Any]:
+    return {
+        "work": attempt.work_id,
+        "document": attempt.document_id,
+        "build": attempt.build,
+        "revision": attempt.revision,
+        "generation": document["generation_id"],
+        "store": document["vector_store_id"],
+        "instance": document["store_instance_id"],
+        "model": document["embedding_model"],
+        "dims": document["dims"],
+        "prune": document["vector_store_id"] is not None and attempt.build > 1,
+        "chunks": len(finished.spans),
+        "tokens": sum(s.token_count for s in finished.spans),
+        "length": finished.lexical_length,
+        "language": finished.language,
+        "text_key": finished.text_key,
+        "characters": finished.characters,
+        "pages": finished.pages,
+        "extractor": finished.extractor_fingerprint,
+        "chunking": finished.chunking_fingerprint,
+        "analyzer": finished.analyzer_fingerprint,
+        "content_type": finished.content_type,
+        "warnings": Jsonb(finished.warnings),
+    }

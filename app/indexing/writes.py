@@ -1,21 +1,31 @@
 """Announced writes: no store is called for a build before the intent to do so is committed."""
 
 from datetime import UTC, datetime, timedelta
+from typing import LiteralString
 from uuid import UUID
 
-from sqlalchemy import delete, select, text, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import delete, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app.documents.models import Document
+from app.db.driver import driver_cursor
 from app.indexing.errors import WriteRefused
-from app.indexing.models import IndexGeneration, IndexWrite
-from app.knowledge_bases.models import KnowledgeBase
-from app.tenancy.models import Work
+from app.indexing.models import IndexWrite
 
 _SHARED = text("select pg_advisory_xact_lock_shared(hashtextextended('stackroom.work.' || :work_id, 0))")
 _EXCLUSIVE = text("select pg_advisory_xact_lock(hashtextextended('stackroom.work.' || :work_id, 0))")
 _EXPIRED = text("select work_id, document_id, generation_id, build from stackroom_expired_writes(:max_rows)")
+_DOCUMENT: LiteralString = "select kb_id, deleting_at from kb_documents where id = %(document)b for update"
+_PLACES: LiteralString = """
+    select g.state
+      from index_generations g
+      join works w on w.id = g.work_id and w.deleting_at is null
+      join knowledge_bases k on k.work_id = w.id and k.deleting_at is null
+     where g.id = %(generation)b and k.id = %(kb)b
+"""
+_ANNOUNCE: LiteralString = """
+    insert into index_writes (document_id, generation_id, build, work_id, owner, lease_until)
+    values (%(document)b, %(generation)b, %(build)b, %(work)b, %(owner)b, %(until)b) on conflict do nothing
+"""
 
 
 async def lock_work(session: AsyncSession, work_id: UUID, *, exclusive: bool = False) -> None:
@@ -35,31 +45,28 @@ async def announce(
 ) -> None:
     """Announce a write of a build to a generation. Raises: WriteRefused."""
     await lock_work(session, work_id)
-    query = select(Document.kb_id, Document.deleting_at).where(Document.id == document_id).with_for_update()
-    row = (await session.execute(query)).one_or_none()
-    if row is None or row.deleting_at is not None:
-        raise WriteRefused("The document is being deleted.")
-    open_places = await session.scalar(
-        select(KnowledgeBase.id)
-        .join(Work, Work.id == KnowledgeBase.work_id)
-        .where(KnowledgeBase.id == row.kb_id, KnowledgeBase.deleting_at.is_(None), Work.deleting_at.is_(None))
-    )
-    if open_places is None:
-        raise WriteRefused("The knowledge base or Work is being deleted.")
-    state = await session.scalar(select(IndexGeneration.state).where(IndexGeneration.id == generation_id))
-    if state not in ("active", "building"):
-        raise WriteRefused(f"The index generation is '{state}'.")
-    made = insert(IndexWrite).values(
-        document_id=document_id,
-        generation_id=generation_id,
-        build=build,
-        work_id=work_id,
-        owner=owner,
-        lease_until=_until(lease_s),
-    )
-    written = await session.scalar(made.on_conflict_do_nothing().returning(IndexWrite.build))
-    if written is None:
-        raise WriteRefused("Another writer has announced this build.")
+    facts = {
+        "document": document_id,
+        "generation": generation_id,
+        "build": build,
+        "work": work_id,
+        "owner": owner,
+        "until": _until(lease_s),
+    }
+    async with driver_cursor(session, names=True) as cursor:
+        await cursor.execute(_DOCUMENT, facts)
+        document = await cursor.fetchone()
+        if document is None or document["deleting_at"] is not None:
+            raise WriteRefused("The document is being deleted.")
+        await cursor.execute(_PLACES, {**facts, "kb": document["kb_id"]})
+        place = await cursor.fetchone()
+        if place is None:
+            raise WriteRefused("The knowledge base or Work is being deleted, or the index generation is gone.")
+        if place["state"] not in ("active", "building"):
+            raise WriteRefused(f"The index generation is '{place['state']}'.")
+        await cursor.execute(_ANNOUNCE, facts)
+        if cursor.rowcount != 1:
+            raise WriteRefused("Another writer has announced this build.")
 
 
 async def renew(session: AsyncSession, *, document_id: UUID, build: int, owner: UUID, lease_s: float) -> bool:

@@ -15,9 +15,11 @@ from app.documents.attempts import Attempt
 from app.errors import AppError, Misconfigured, Unavailable
 from app.extraction.contract import Extractor
 from app.indexing.generations import Generations
+from app.indexing.going_live import find_active
+from app.indexing.models import IndexGeneration
 from app.ingestion.patience import Patience
 from app.ingestion.preparing import Prepared, extract, prepare
-from app.ingestion.writing import BuildWriter, StoredText, StoreTimeout, Timing
+from app.ingestion.writing import BuildWriter, StoreTimeout, TextBlob, Timing
 from app.jobs.queue import JobRetry
 from app.logs import get_logger
 from app.storage.contract import BlobStore
@@ -53,11 +55,12 @@ class Pipeline:
         """
         async with self._transaction(work_id) as session:
             attempt = await attempts.begin_attempt(session, work_id, document_id, max_attempts=self.timing.max_attempts)
-            settings = None if attempt is None else await self.generations.chunk_settings(session, work_id)
-        if attempt is None or settings is None:
-            return
+            if attempt is None:
+                return
+            settings = await self.generations.chunk_settings(session, work_id)
+            active = await find_active(session, work_id)
         try:
-            await self._run(attempt, settings)
+            await self._run(attempt, settings, active)
         except (ProviderUnavailable, VectorStoreUnavailable, StoreTimeout) as error:
             await self._wait(attempt, error)
             raise JobRetry(self.patience.failed(error)) from error
@@ -75,24 +78,27 @@ class Pipeline:
         finally:
             self.writer.forget_notes(attempt)
 
-    async def _run(self, attempt: Attempt, settings: ChunkSettings) -> None:
+    async def _run(self, attempt: Attempt, settings: ChunkSettings, active: IndexGeneration | None) -> None:
         self.patience.check()
         log.info("document.started", document_id=str(attempt.document_id), build=attempt.build)
         extracted = await extract(self.storage, self.extractor, attempt)
         await self.writer.note(attempt, stage="chunking", content_type=extracted.content_type)
         prepared = await prepare(extracted, settings, self.tokenizer)
         await self.writer.note(attempt, stage="embedding", chunks_total=len(prepared.chunks))
-        text = await self._store_text(attempt, extracted.text)
+        text = TextBlob(outbox.text_key(attempt.work_id), extracted.text)
         try:
-            await self._index(attempt, prepared, text)
+            await self._index(attempt, prepared, text, active)
         except BaseException:
-            await outbox.abandon(self.database, attempt.work_id, text.pending_id, text.key)
+            await self._abandon(attempt, text)
             raise
 
-    async def _index(self, attempt: Attempt, prepared: Prepared, text: StoredText) -> None:
+    async def _index(
+        self, attempt: Attempt, prepared: Prepared, text: TextBlob, active: IndexGeneration | None
+    ) -> None:
         """Write to the active generation and go live there; if it changed meanwhile, do so in the new one."""
         for _ in range(MAX_MOVES):
-            generation = await self.generations.ensure_active(attempt.work_id)
+            generation = active or await self.generations.ensure_active(attempt.work_id)
+            active = None
             outcome = await self.writer.write_and_go_live(attempt, generation, prepared, text)
             if outcome == "live":
                 self.patience.succeeded()
@@ -101,18 +107,14 @@ class Pipeline:
                 log.info("document.ingested", document_id=str(attempt.document_id), build=attempt.build, chunks=chunks)
                 return
             if outcome in ("deleting", "superseded"):
-                await outbox.abandon(self.database, attempt.work_id, text.pending_id, text.key)
+                await self._abandon(attempt, text)
                 log.info("document.attempt_ended", document_id=str(attempt.document_id), outcome=outcome)
                 return
         raise WriteKeptMoving(retry_after_s=self.timing.retry_wait_s)
 
-    async def _store_text(self, attempt: Attempt, text: str) -> StoredText:
-        key = outbox.text_key(attempt.work_id)
-        async with self._transaction(attempt.work_id) as session:
-            pending_id = await outbox.add_pending(session, attempt.work_id, key)
-        async with outbox.kept_alive(self.database, attempt.work_id, pending_id):
-            await self.storage.write_bytes(key, text.encode())
-        return StoredText(key, pending_id)
+    async def _abandon(self, attempt: Attempt, text: TextBlob) -> None:
+        if text.pending_id is not None:
+            await outbox.abandon(self.database, attempt.work_id, text.pending_id, text.key)
 
     async def _wait(self, attempt: Attempt, error: AppError) -> None:
         """Waiting for a part that is away is no attempt and has no end."""

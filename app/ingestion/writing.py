@@ -14,13 +14,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from app.ai_providers.contract import Vector
 from app.db.base import new_id
 from app.db.engine import Database, Reach
-from app.documents import attempts
+from app.documents import attempts, outbox
 from app.documents.attempts import Attempt
 from app.documents.models import Document, Span
 from app.errors import AppError, Unavailable
 from app.indexing import writes
 from app.indexing.errors import WriteRefused
-from app.indexing.going_live import Finished, Outcome, SpanRow, go_live
+from app.indexing.going_live import BuildLost, Finished, Outcome, SpanRow, go_live
 from app.indexing.models import Coordinates, IndexGeneration
 from app.indexing.pruning import clear_prune
 from app.indexing.routing import Routing, StorePlace
@@ -29,6 +29,7 @@ from app.ingestion.leases import renewed
 from app.ingestion.preparing import Prepared
 from app.knowledge_bases.models import KnowledgeBase
 from app.logs import get_logger
+from app.storage.contract import BlobStore
 from app.vector_stores.contract import VectorChunk, VectorStoreRefused
 
 log = get_logger()
@@ -46,12 +47,14 @@ class Timing:
     max_attempts: int
 
 
-@dataclass(frozen=True)
-class StoredText:
-    """The extracted text as a blob that nothing owns yet."""
+@dataclass
+class TextBlob:
+    """The extracted text on its way into storage. `pending_id`: its note, from when on it belongs to nothing yet."""
 
     key: str
-    pending_id: UUID
+    text: str
+    pending_id: UUID | None = None
+    is_stored: bool = False
 
 
 class StoreTimeout(Unavailable):
@@ -65,6 +68,7 @@ class BuildWriter:
     """Writes one build to one generation and makes it live there."""
 
     database: Database
+    storage: BlobStore
     routing: Routing
     timing: Timing
     extractor_fingerprint: str
@@ -73,7 +77,7 @@ class BuildWriter:
     _later: dict[tuple[UUID, int], "asyncio.Task[None]"] = field(default_factory=dict)
 
     async def write_and_go_live(
-        self, attempt: Attempt, generation: IndexGeneration, prepared: Prepared, text: StoredText
+        self, attempt: Attempt, generation: IndexGeneration, prepared: Prepared, text: TextBlob
     ) -> Outcome:
         """Announce, write, go live; what did not go live is deleted again, at the latest by the reaper.
 
@@ -82,11 +86,16 @@ class BuildWriter:
         owner = new_id()
         place = await self.routing.store(generation)
         if place is None:
+            async with self._transaction(attempt.work_id) as session:
+                await self._note_text(session, attempt, text)
+            await self._store_text(attempt, text)
             return await self._go_live(attempt, generation, owner, prepared, text)
         vectors = await self._vectors(attempt, generation, place, prepared)
         await self.note(attempt, stage="storing")
+        noted = text.pending_id
         try:
             async with self._transaction(attempt.work_id) as session:
+                await self._note_text(session, attempt, text)
                 await writes.announce(
                     session,
                     attempt.work_id,
@@ -97,9 +106,10 @@ class BuildWriter:
                     lease_s=self.timing.lease_s,
                 )
         except WriteRefused:
+            text.pending_id = noted
             return await self._refused(attempt)
         outcome: Outcome = "lost"
-        is_known = False  # whether every call to the store has ended for certain
+        is_known = True  # whether every call to the store has ended for certain
         try:
             async with renewed(
                 self.database,
@@ -109,6 +119,8 @@ class BuildWriter:
                 owner=owner,
                 lease_s=self.timing.lease_s,
             ):
+                await self._store_text(attempt, text)
+                is_known = False
                 await self._write(attempt, place, prepared, vectors)
                 is_known = True
                 outcome = await self._go_live(attempt, generation, owner, prepared, text)
@@ -121,6 +133,17 @@ class BuildWriter:
             if outcome != "live" and is_known:
                 await asyncio.shield(self._take_back(attempt, generation, place, owner))
         return outcome
+
+    async def _note_text(self, session: AsyncSession, attempt: Attempt, text: TextBlob) -> None:
+        if text.pending_id is None:
+            text.pending_id = await outbox.add_pending(session, attempt.work_id, text.key)
+
+    async def _store_text(self, attempt: Attempt, text: TextBlob) -> None:
+        if text.is_stored or text.pending_id is None:
+            return
+        async with outbox.kept_alive(self.database, attempt.work_id, text.pending_id):
+            await self.storage.write_bytes(text.key, text.text.encode())
+        text.is_stored = True
 
     async def _refused(self, attempt: Attempt) -> Outcome:
         """Why an announcement was refused: the document or its place goes, or only the generation."""
@@ -164,11 +187,14 @@ class BuildWriter:
                 raise StoreTimeout() from exc
 
     async def _go_live(
-        self, attempt: Attempt, generation: IndexGeneration, owner: UUID, prepared: Prepared, text: StoredText
+        self, attempt: Attempt, generation: IndexGeneration, owner: UUID, prepared: Prepared, text: TextBlob
     ) -> Outcome:
         finished = _finished(prepared, text, self.extractor_fingerprint)
-        async with self._transaction(attempt.work_id) as session:
-            return await go_live(session, attempt, generation.id, owner, finished)
+        try:
+            async with self._transaction(attempt.work_id) as session:
+                return await go_live(session, attempt, generation.id, owner, finished)
+        except BuildLost:
+            return "lost"
 
     async def _take_back(self, attempt: Attempt, generation: IndexGeneration, place: StorePlace, owner: UUID) -> None:
         """Delete a build that did not go live, then its announcement; what fails here the reaper does later."""
@@ -299,7 +325,9 @@ class BuildWriter:
         return self.database.transaction(Reach.of(work_id))
 
 
-def _finished(prepared: Prepared, text: StoredText, extractor_fingerprint: str) -> Finished:
+def _finished(prepared: Prepared, text: TextBlob, extractor_fingerprint: str) -> Finished:
+    if text.pending_id is None:
+        raise ValueError("the text has not been stored")
     extracted = prepared.extracted
     return Finished(
         spans=[

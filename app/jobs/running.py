@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import procrastinate
 import psycopg
@@ -40,9 +41,13 @@ class JobRunner:
     def __init__(self, dsn: str, database: Database, tasks: Mapping[str, Task], pace: Pace) -> None:
         self._database = database
         self._pace = pace
-        # A pool of two for statements, besides one listening connection per worker.
+        # A few connections for statements, besides one listening connection per worker.
         connector = procrastinate.PsycopgConnector(
-            conninfo=driver_url(dsn), min_size=1, max_size=4, kwargs={"prepare_threshold": None}
+            conninfo=driver_url(dsn),
+            min_size=1,
+            max_size=4,
+            kwargs={"prepare_threshold": None},
+            configure=_configure,
         )
         self._app = procrastinate.App(connector=connector)
         for name, task in tasks.items():
@@ -148,6 +153,16 @@ class JobRunner:
         if number:
             log.warning("jobs.recovered", jobs=number)
         return number
+
+
+async def _configure(connection: psycopg.AsyncConnection[Any]) -> None:
+    """Each of the queue's statements is a transaction, and need not be on disk before the next.
+
+    A server that dies forgets at most that a job was taken or finished a moment ago: it is then run again, which ends
+    the same. Jobs are put into the queue elsewhere, in transactions that are on disk before they answer.
+    """
+    await connection.set_autocommit(True)
+    await connection.execute("set synchronous_commit = off")
 
 
 async def reclaim_all(dsn: str) -> int:

@@ -3,11 +3,15 @@
 from collections.abc import Collection, Sequence
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, and_, select, update
+from sqlalchemy import ColumnElement, and_, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.identity.caller import WorkScope
 from app.knowledge_bases.models import KnowledgeBase
+
+_ADD_LIVE = text(
+    "update knowledge_bases set live_chunks = live_chunks + :chunks, live_length = live_length + :length where id = :id"
+)
 
 
 def visible(scope: WorkScope) -> ColumnElement[bool]:
@@ -59,9 +63,4 @@ async def list_searchable(
 
 async def add_live(session: AsyncSession, kb_id: UUID, *, chunks: int, length: int) -> None:
     """Add to the sums over live builds; negative numbers take away."""
-    await session.execute(
-        update(KnowledgeBase)
-        .where(KnowledgeBase.id == kb_id)
-        .values(live_chunks=KnowledgeBase.live_chunks + chunks, live_length=KnowledgeBase.live_length + length)
-        .execution_options(synchronize_session=False)
-    )
+    await session.execute(_ADD_LIVE, {"id": kb_id, "chunks": chunks, "length": length})

@@ -2,17 +2,12 @@
 
 from uuid import UUID
 
-from sqlalchemy import update
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app.tenancy.models import Work
+_RAISE = text("update works set index_version = index_version + 1 where id = :id")
 
 
 async def raise_index_version(session: AsyncSession, work_id: UUID) -> None:
     """Call it last: the row stays locked until the transaction ends."""
-    await session.execute(
-        update(Work)
-        .where(Work.id == work_id)
-        .values(index_version=Work.index_version + 1)
-        .execution_options(synchronize_session=False)
-    )
+    await session.execute(_RAISE, {"id": work_id})

@@ -191,6 +191,19 @@ FUNCTIONS = {
         $$
     """,
 }
+# Instead of a foreign key, whose check would be made for each of a document's several hundred terms.
+FORGET_TERMS = """
+create function stackroom_forget_terms() returns trigger language plpgsql set search_path = {schema}, pg_temp as $$
+begin
+    delete from kb_terms t using gone where t.document_id = gone.id;
+    return null;
+end
+$$
+"""
+FORGET_TERMS_TRIGGER = """
+create trigger kb_documents_forget_terms after delete on kb_documents
+    referencing old table as gone for each statement execute function stackroom_forget_terms()
+"""
 
 
 def upgrade() -> None:
@@ -207,6 +220,8 @@ def upgrade() -> None:
     for signature, body in FUNCTIONS.items():
         op.execute(f"create function {signature} {body.format(schema=schema)}")
         op.execute(f"revoke all on function {_identity(signature)} from public")
+    op.execute(FORGET_TERMS.format(schema=schema))
+    op.execute(FORGET_TERMS_TRIGGER)
     tables = ", ".join([*WORK_TABLES, *ORGANIZATION_TABLES, "works", "plugin_instances"])
     functions = ", ".join(f"'{_identity(signature)}'" for signature in FUNCTIONS)
     op.execute(GRANTS.format(tables=tables, functions=functions))
@@ -217,6 +232,7 @@ def downgrade() -> None:
         op.execute(f"drop function {_identity(signature)}")
     drop_schema(op.get_bind())
     _drop_tables()
+    op.execute("drop function stackroom_forget_terms()")
 
 
 def _identity(signature: str) -> str:
@@ -746,10 +762,6 @@ def _create_tables() -> None:
         sa.Column("kb_id", sa.Uuid(), nullable=False),
         sa.Column("build", sa.Integer(), nullable=False),
         sa.Column("data", sa.LargeBinary(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["document_id"], ["kb_documents.id"], name=op.f("fk_kb_terms_document_id_kb_documents"), ondelete="CASCADE"
-        ),
-        sa.ForeignKeyConstraint(["work_id"], ["works.id"], name=op.f("fk_kb_terms_work_id_works")),
         sa.PrimaryKeyConstraint("work_id", "term", "document_id", name=op.f("pk_kb_terms")),
     )
     op.create_index("ix_kb_terms_document_id", "kb_terms", ["document_id"], unique=False)

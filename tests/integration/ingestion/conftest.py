@@ -222,10 +222,8 @@ async def bench(tmp_path: Path, extractor: SandboxedExtractor, tokenizer: Packag
         generations = Generations(
             database, Chooser(database, registry, sealer, instances, environment), ChunkSettings()
         )
-        pipeline = Pipeline(
-            database, storage, extractor, tokenizer, BuildWriter(database, routing, TIMING, extractor.fingerprint),
-            generations, TIMING, Patience(0.01),
-        )  # fmt: skip
+        writer = BuildWriter(database, storage, routing, TIMING, extractor.fingerprint)
+        pipeline = Pipeline(database, storage, extractor, tokenizer, writer, generations, TIMING, Patience(0.01))
         forgetting = Forgetting(database, routing, TIMING.store_call_timeout_s, 0.05)
         upkeep = Upkeep(database, storage, routing, 1.0, 0.8, 0.0, 0.0)
         made = Bench(database, storage, store, server, pipeline, forgetting, upkeep, routing)

@@ -85,7 +85,7 @@ async def watch(bench: Bench) -> Watch:
     await bench.ingest(await bench.upload("opens the instances"))
     made.on(bench.store, *STORE_CALLS)
     storage = WatchedStorage(bench.storage, made)
-    bench.pipeline.storage = storage
+    bench.pipeline.storage = bench.pipeline.writer.storage = storage
     bench.upkeep.storage = storage
     plain_answer = bench.provider._answer
 

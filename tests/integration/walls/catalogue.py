@@ -20,6 +20,8 @@ VALUES: Mapping[tuple[str, str], object] = {
     ("organization_members", "role"): "member",
     ("pgvector_chunks", "embedding"): "[1,2]",
 }
+# References that a trigger follows, where the checks of a foreign key would cost too much.
+WITHOUT_KEY: Mapping[tuple[str, str], tuple[str, str]] = {("kb_terms", "document_id"): ("kb_documents", "id")}
 BY_NAME: Mapping[str, object] = {"owner_type": "user"}
 BY_TYPE: Mapping[str, object] = {
     "int4": 1,
@@ -104,7 +106,7 @@ class Catalogue:
             " join pg_attribute f on f.attrelid = c.confrelid and f.attnum = k.theirs"
             " where c.contype = 'f' and c.connamespace = 'public'::regnamespace"
         ).fetchall()
-        return {(table, column): (other, key) for table, column, other, key in rows}
+        return {**WITHOUT_KEY, **{(table, column): (other, key) for table, column, other, key in rows}}
 
     def _needs(self, name: str) -> set[str]:
         return {other for (table, _), (other, _) in self._references.items() if table == name}
