@@ -279,7 +279,7 @@ async def readiness(assembly: Assembly) -> tuple[list[str], list[str]]:
 async def prepare_database(settings: Settings, dsn: str, *, alone: bool) -> None:
     """Migrate, make the first key, and, when nobody else uses the database, take back what an earlier run left."""
     migrate(dsn)
-    engine = make_engine(dsn, pool_size=1, application_name="stackroom prepare")
+    engine = make_engine(dsn, pool_size=1, application_name="stackroom prepare", begins=True)
     key: SecretStr | None = settings.bootstrap_api_key
     try:
         await bootstrap(
@@ -305,7 +305,7 @@ async def migrate_and_bootstrap(settings: Settings) -> None:
 async def rotate_sealed_settings(settings: Settings) -> None:
     """Seal every stored plugin setting anew with the first key. Runs as the tables' owner, past row-level security."""
     sealer = Sealer(secret_keys(settings))
-    engine = make_engine(direct_url(settings), pool_size=1, application_name="stackroom rotate-keys")
+    engine = make_engine(direct_url(settings), pool_size=1, application_name="stackroom rotate-keys", begins=True)
     try:
         async with engine.begin() as connection:
             for table, keys in _SEALED_TABLES.items():

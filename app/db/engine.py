@@ -61,9 +61,7 @@ class Database:
     sessions: async_sessionmaker[AsyncSession] = field(init=False)
 
     def __post_init__(self) -> None:
-        # The driver must not begin by itself: `transaction` sends BEGIN with the reach. COMMIT stays the driver's.
-        engine = self.engine.execution_options(isolation_level="AUTOCOMMIT")
-        self.sessions = async_sessionmaker(engine, expire_on_commit=False, info={"database": self})
+        self.sessions = async_sessionmaker(self.engine, expire_on_commit=False, info={"database": self})
 
     @asynccontextmanager
     async def transaction(self, reach: Reach, *, timeout_s: float | None = None) -> AsyncIterator[AsyncSession]:
@@ -158,11 +156,13 @@ def make_engine(
     pool_timeout_s: float = 5,
     application_name: str = "stackroom",
     prepares: bool = False,
+    begins: bool = False,
 ) -> AsyncEngine:
     """An engine that works behind a transaction pooler: every knob is local to a transaction.
 
     `url` is any Postgres URL (`postgresql://`, `postgres://` or with `+psycopg`). `prepares` = statements are planned
-    once per connection, which a transaction pooler would not allow.
+    once per connection, which a transaction pooler would not allow. `begins` = the driver begins transactions by
+    itself; without it whoever uses the engine sends BEGIN, as `Database.transaction` does together with the reach.
     """
     return create_async_engine(
         sqlalchemy_url(url),
@@ -174,6 +174,7 @@ def make_engine(
             "prepare_threshold": PREPARE_THRESHOLD if prepares else None,
             "connect_timeout": 5,
             "application_name": application_name,
+            "autocommit": not begins,  # from the connection's start: set for each checkout, it would be one more wait
         },
     )
 

@@ -150,7 +150,9 @@ def check_at_start(
         return []
     selectable = [one.manifest.id for one in candidates if chain.obstacle(one.manifest.id, pinned=False) is None]
     if category == "vector-store" and not selectable:
-        raise Misconfigured("no vector store can be selected: none is registered and enabled besides 'memory'")
+        raise Misconfigured(
+            "no vector store can be selected: none is registered and enabled (KB_DISABLED_PLUGINS) besides 'memory'"
+        )
     obstacle = chain.obstacle(soft_default, pinned=False) if soft_default else None
     variable = DEFAULT_VARIABLES.get(category, "the soft default")
     return [f"{variable} names '{soft_default}', which is passed over: {obstacle}"] if obstacle else []

@@ -21,6 +21,8 @@ _LOCK = text("select pg_advisory_xact_lock(hashtextextended('stackroom.bootstrap
 async def bootstrap(engine: AsyncEngine, *, data_dir: Path, bootstrap_key: str | None) -> None:
     """Make the first key when there is none, or the given one when it is not there yet. Runs as the tables' owner.
 
+    `engine` must begin transactions by itself (`begins`).
+
     Without a given key the text goes to `<data_dir>/first-api-key`, readable by its owner only, before the
     transaction commits: a crash in between leaves a file whose key is unknown, and the next call writes it anew.
     """

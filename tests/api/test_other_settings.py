@@ -152,7 +152,7 @@ def test_no_transaction_is_open_while_a_document_is_embedded(service: Service, t
 def test_one_connection_is_enough_for_many_slow_uploads_and_searches(service: Service, tenant: Tenant) -> None:
     kb = tenant.knowledge_base()
     document = tenant.ready(kb, "served by one connection")
-    tiny = {"KB_DATABASE_POOL_SIZE": "1", "KB_DATABASE_MAX_OVERFLOW": "0", "KB_DATABASE_POOL_TIMEOUT_S": "1"}
+    tiny = {"KB_DATABASE_POOL_SIZE": "1", "KB_DATABASE_MAX_OVERFLOW": "0", "KB_DATABASE_POOL_TIMEOUT_S": "8"}
     with another_api(service, "tiny", **tiny) as url, at(url, tenant) as client, ExitStack() as stack:
         for _ in range(5):
             stack.enter_context(half_upload(url, tenant, kb))

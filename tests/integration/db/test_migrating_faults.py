@@ -132,7 +132,7 @@ def test_two_processes_migrate_and_make_the_first_key_together(tmp_path: Path) -
 
 async def test_bootstraps_at_once_make_one_key_and_the_file_holds_it(tmp_path: Path) -> None:
     url = platform_database()
-    engine = make_engine(url)
+    engine = make_engine(url, begins=True)
 
     await asyncio.gather(*(bootstrap(engine, data_dir=tmp_path, bootstrap_key=None) for _ in range(4)))
     await engine.dispose()
@@ -143,7 +143,7 @@ async def test_bootstraps_at_once_make_one_key_and_the_file_holds_it(tmp_path: P
 
 async def test_a_given_key_is_made_once_and_lies_in_no_file(tmp_path: Path) -> None:
     url, key = platform_database(), "a-key-that-an-operator-has-chosen-0123456789"
-    engine = make_engine(url)
+    engine = make_engine(url, begins=True)
 
     await asyncio.gather(*(bootstrap(engine, data_dir=tmp_path, bootstrap_key=key) for _ in range(4)))
     await engine.dispose()
@@ -155,7 +155,7 @@ async def test_a_given_key_is_made_once_and_lies_in_no_file(tmp_path: Path) -> N
 async def test_a_file_that_a_crash_left_behind_is_written_anew(tmp_path: Path) -> None:
     url = platform_database()
     (tmp_path / "first-api-key").write_text("a key that no transaction has committed\n")
-    engine = make_engine(url)
+    engine = make_engine(url, begins=True)
 
     await bootstrap(engine, data_dir=tmp_path, bootstrap_key=None)
     await engine.dispose()

@@ -114,7 +114,7 @@ def test_the_queue_librarys_schema_is_that_of_the_installed_version() -> None:
 
 
 async def test_the_first_key_is_made_once_and_readable_by_its_owner_only(tmp_path: Path) -> None:
-    engine = make_engine(platform_database())
+    engine = make_engine(platform_database(), begins=True)
     await bootstrap(engine, data_dir=tmp_path, bootstrap_key=None)
     first = (tmp_path / "first-api-key").read_text()
 

@@ -16,7 +16,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from app.assembly import Assembly, open_assembly, readiness
-from app.db.engine import Reach
+from app.db.engine import Reach, make_engine
 from app.settings import Settings
 from app.tenancy.bootstrap import bootstrap
 from tests.service import free_port, platform_database
@@ -114,8 +114,10 @@ async def test_many_transactions_share_few_servers_and_each_keeps_its_own_reach(
 
 
 async def test_a_key_is_found_again_and_again(pooler: Pooler, tmp_path: Path) -> None:
+    engine = make_engine(pooler.url, begins=True)
+    await bootstrap(engine, data_dir=tmp_path, bootstrap_key=KEY)
+    await engine.dispose()
     async with open_assembly(settings_of(pooler, tmp_path), role="api") as assembly:
-        await bootstrap(assembly.database.engine, data_dir=tmp_path, bootstrap_key=KEY)
         callers = await asyncio.gather(*(assembly.authenticator.authenticate(KEY) for _ in range(40)))
 
     assert len({caller.key_id for caller in callers}) == 1
