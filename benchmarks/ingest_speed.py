@@ -89,7 +89,7 @@ async def bare_embedder(chunks: list[str]) -> float:
 def instant(pages: list[Path]) -> float:
     port = free_port()
     server = subprocess.Popen(
-        [sys.executable, "-m", "tests.unit.ai_providers.openai_server", "--port", str(port), "--width", "384"],
+        [sys.executable, "benchmarks/instant_provider.py", "--port", str(port), "--width", "384"],
         cwd=REPOSITORY,
     )
     environment = {

@@ -1,5 +1,6 @@
 """Structure of Markdown source, as markdown-it-py's line maps show it, in code points of the untouched text."""
 
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -48,9 +49,8 @@ class _Walk:
         self._text = text
         # The parser's line ends are these alone: no form feed, no U+2028.
         self._starts = [base, *(end.end() for end in LINE_END.finditer(text, base)), len(text)]
-        self._parser = MarkdownIt("commonmark").enable("table")
+        self._parser = _parser()
         self._env: dict[str, object] = {}
-        self._parser.core.ruler.enableOnly(["normalize", "block"])
         self._tokens = self._parser.parse(text[base:], self._env)
 
     def blocks(self) -> Iterator[Block]:
@@ -125,6 +125,16 @@ class _Walk:
         children: list[Token] = []
         self._parser.inline.parse(source, self._parser, self._env, children)
         return " ".join("".join(_plain(children)).split())
+
+
+@functools.cache
+def _parser() -> MarkdownIt:
+    """One for all texts and threads: a parse keeps its state to itself, and building a parser takes a millisecond."""
+    parser = MarkdownIt("commonmark").enable("table")
+    parser.core.ruler.enableOnly(["normalize", "block"])
+    for ruler in (parser.core.ruler, parser.block.ruler, parser.inline.ruler, parser.inline.ruler2):
+        ruler.getRules("")  # what it would otherwise prepare in the first parse, which may be two at once
+    return parser
 
 
 def _plain(tokens: Sequence[Token]) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """What the commands of an operator do."""
 
 import asyncio
-from collections.abc import Coroutine
+import importlib.util
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -110,10 +111,20 @@ def build_packaged_model(directory: Path | None, source: Path | None) -> int:
 
 def _said(work: Coroutine[Any, Any, None]) -> int:
     try:
-        asyncio.run(work)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(work)
     except AppError as error:
         typer.echo(error.message, err=True)
         return 1
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The loop that the API process has too, where it exists: a job is a few dozen short waits for the database."""
+    if importlib.util.find_spec("uvloop") is None:
+        return None
+    import uvloop
+
+    return uvloop.new_event_loop

@@ -11,8 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 async def driver_connection(session: AsyncSession) -> AsyncConnection[Any]:
     """The psycopg connection of the session's transaction; what it does commits or rolls back with the session."""
-    raw = await (await session.connection()).get_raw_connection()
-    connection = raw.driver_connection
+    connection = session.info.get("driver")  # put there by `Database.transaction`
+    if connection is None:
+        connection = (await (await session.connection()).get_raw_connection()).driver_connection
     if not isinstance(connection, AsyncConnection):
         raise TypeError("the engine does not use psycopg's asynchronous connection")
     return connection

@@ -12,27 +12,27 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from app.db.driver import driver_cursor
 from app.documents.models import Document
 
-_LOCK: LiteralString = """
-    select kb_id, deleting_at is not null as deleting, status, revision, build, live_build, attempts, error_code,
-           error_message
-      from kb_documents where id = %(document)b and work_id = %(work)b for update
-"""
-_BYTES: LiteralString = """
-    select storage_key, size_bytes, name, declared_type from kb_revisions
-     where document_id = %(document)b and revision = %(revision)b
-"""
 _BEGIN: LiteralString = """
     update kb_documents
        set build = build + 1, attempts = attempts + 1, status = 'processing', stage = 'extracting', error_code = null,
            error_message = null, error_retryable = false, chunks_done = 0, chunks_total = 0,
            updated_at = clock_timestamp()
-     where id = %(document)b
+     where id = %(document)b and work_id = %(work)b and deleting_at is null and status in ('queued', 'processing')
+       and attempts < %(most)b
+    returning kb_id, revision, build, live_build, attempts
 """
+_BYTES: LiteralString = """
+    select storage_key, size_bytes, name, declared_type from kb_revisions
+     where document_id = %(document)b and revision = %(revision)b
+"""
+# A document that is done or being deleted has no attempts to run out of: its job was delivered once more.
 _GIVE_UP: LiteralString = """
     update kb_documents
-       set status = 'failed', stage = null, error_code = %(code)s, error_message = %(message)s,
-           error_retryable = false, updated_at = clock_timestamp()
-     where id = %(document)b
+       set status = 'failed', stage = null, error_code = coalesce(error_code, 'gave_up'),
+           error_message = coalesce(error_message, %(message)s), error_retryable = false,
+           updated_at = clock_timestamp()
+     where id = %(document)b and work_id = %(work)b and deleting_at is null and status in ('queued', 'processing')
+       and attempts >= %(most)b
 """
 GAVE_UP = (
     "Processing ended without a result several times (the worker died or was killed). Retry it, or look at the log."
@@ -66,18 +66,13 @@ async def begin_attempt(
     session: AsyncSession, work_id: UUID, document_id: UUID, *, max_attempts: int
 ) -> Attempt | None:
     """Take a build number and the newest revision. None: nothing to do, or out of attempts (then failed)."""
+    facts = {"document": document_id, "work": work_id, "most": max_attempts, "message": GAVE_UP}
     async with driver_cursor(session, names=True) as cursor:
-        await cursor.execute(_LOCK, {"document": document_id, "work": work_id})
+        await cursor.execute(_BEGIN, facts)
         found = await cursor.fetchone()
-        if found is None or found["deleting"]:
+        if found is None:
+            await cursor.execute(_GIVE_UP, facts)
             return None
-        if found["status"] not in ("queued", "processing"):  # a job delivered once more: its work is done
-            return None
-        if found["attempts"] >= max_attempts:
-            reason = {"code": found["error_code"] or "gave_up", "message": found["error_message"] or GAVE_UP}
-            await cursor.execute(_GIVE_UP, {"document": document_id, **reason})
-            return None
-        await cursor.execute(_BEGIN, {"document": document_id})
         await cursor.execute(_BYTES, {"document": document_id, "revision": found["revision"]})
         revision = await cursor.fetchone()
     if revision is None:
@@ -86,8 +81,8 @@ async def begin_attempt(
         work_id=work_id,
         document_id=document_id,
         kb_id=found["kb_id"],
-        build=found["build"] + 1,
-        number=found["attempts"] + 1,
+        build=found["build"],
+        number=found["attempts"],
         revision=found["revision"],
         storage_key=revision["storage_key"],
         size_bytes=revision["size_bytes"],

@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import LiteralString
 from uuid import UUID
 
 from sqlalchemy import delete, func, insert, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.db.base import new_id
+from app.db.driver import driver_cursor
 from app.db.engine import Database, Reach
 from app.documents.models import BlobDeletion, PendingUpload
 from app.errors import Unavailable
@@ -17,8 +19,8 @@ from app.storage.contract import BlobStore
 
 log = get_logger()
 TOUCH_INTERVAL_S = 60
-_ADD = text("insert into pending_uploads (id, work_id, storage_key) values (:id, :work_id, :storage_key)")
-_ADOPT = text("delete from pending_uploads where id = :id returning id")
+_ADD: LiteralString = "insert into pending_uploads (id, work_id, storage_key) values (%(id)b, %(work)b, %(key)s)"
+_ADOPT: LiteralString = "delete from pending_uploads where id = %(id)b"
 _STALE = text("select work_id, id from stackroom_stale_uploads(make_interval(secs => :seconds), :max_rows)")
 _DUE = text("select work_id, id, storage_key from stackroom_due_blob_deletions(:max_rows)")
 
@@ -36,13 +38,15 @@ def text_key(work_id: UUID) -> str:
 async def add_pending(session: AsyncSession, work_id: UUID, storage_key: str) -> UUID:
     """Note bytes that are about to be written."""
     pending_id = new_id()
-    await session.execute(_ADD, {"id": pending_id, "work_id": work_id, "storage_key": storage_key})
+    async with driver_cursor(session) as cursor:
+        await cursor.execute(_ADD, {"id": pending_id, "work": work_id, "key": storage_key})
     return pending_id
 
 
 async def adopt_pending(session: AsyncSession, pending_id: UUID) -> bool:
     """Take the bytes over: remove the note. False = the cleaner was faster and they are lost."""
-    return await session.scalar(_ADOPT, {"id": pending_id}) is not None
+    async with driver_cursor(session) as cursor:
+        return (await cursor.execute(_ADOPT, {"id": pending_id})).rowcount == 1
 
 
 async def drop_blobs(session: AsyncSession, work_id: UUID, storage_keys: Sequence[str]) -> None:

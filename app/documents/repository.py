@@ -2,17 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import LiteralString
 from uuid import UUID
 
-from sqlalchemy import Select, func, literal_column, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from app.db.driver import driver_cursor
 from app.documents.models import Document, Revision, Span
 from app.identity.caller import WorkScope
 from app.knowledge_bases.models import KnowledgeBase
 from app.knowledge_bases.repository import visible
 
 MAX_COUNTED_WAITING = 1000
+_WAITING: LiteralString = """
+    select count(*) from (
+        select from kb_documents where work_id = %(work)b and status in ('queued', 'processing') limit %(most)b) w
+"""
 
 
 @dataclass(frozen=True)
@@ -92,13 +98,10 @@ async def get_revision(session: AsyncSession, document_id: UUID, revision: int) 
 
 async def count_waiting(session: AsyncSession, work_id: UUID) -> int:
     """How many documents of the Work wait or are being processed, counted up to a bound."""
-    waiting = (
-        select(literal_column("1"))
-        .where(Document.work_id == work_id, Document.status.in_(["queued", "processing"]))
-        .limit(MAX_COUNTED_WAITING)
-        .subquery()
-    )
-    return await session.scalar(select(func.count()).select_from(waiting)) or 0
+    async with driver_cursor(session) as cursor:
+        await cursor.execute(_WAITING, {"work": work_id, "most": MAX_COUNTED_WAITING})
+        row = await cursor.fetchone()
+    return 0 if row is None else int(row[0])
 
 
 async def list_spans(session: AsyncSession, document_id: UUID, *, after: int, limit: int) -> Sequence[Span]:

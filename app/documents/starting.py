@@ -1,6 +1,7 @@
 """Starting an attempt at a document: status, and the job, in the caller's transaction."""
 
 from datetime import UTC, datetime
+from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -21,13 +22,24 @@ async def begin_again(session: AsyncSession, document: Document) -> None:
     document.error_code = document.error_message = None
     document.error_retryable = False
     document.updated_at = datetime.now(UTC)
-    waiting = await repository.count_waiting(session, document.work_id)
+    await session.flush()
+    await _enqueue(session, document.work_id, document.id, is_first=False)
+
+
+async def begin_first(session: AsyncSession, work_id: UUID, document_id: UUID) -> None:
+    """Enqueue the first attempt at a document that the transaction has made."""
+    await _enqueue(session, work_id, document_id, is_first=True)
+
+
+async def _enqueue(session: AsyncSession, work_id: UUID, document_id: UUID, *, is_first: bool) -> None:
+    waiting = await repository.count_waiting(session, work_id)
     await enqueue(
         session,
         "ingest_document",
-        args={"work_id": str(document.work_id), "document_id": str(document.id)},
-        lock=f"document:{document.id}",
-        queueing_lock=f"ingest:{document.id}",
+        args={"work_id": str(work_id), "document_id": str(document_id)},
+        lock=f"document:{document_id}",
+        queueing_lock=f"ingest:{document_id}",
         queue="ingest",
         priority=-waiting,
+        is_first=is_first,
     )

@@ -7,16 +7,16 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.db.base import new_id
 from app.db.engine import Database, Reach
 from app.documents import idempotency, outbox, repository
+from app.documents.adding import add_document
 from app.documents.errors import DocumentNotFound, SameBytesElsewhere, UploadLost
 from app.documents.idempotency import FirstAnswer, Ticket
 from app.documents.models import Document, Revision
-from app.documents.starting import begin_again
+from app.documents.starting import begin_again, begin_first
 from app.errors import StorageFull
 from app.identity.caller import Caller, WorkScope
 from app.identity.contract import Access
@@ -80,10 +80,10 @@ class Uploader:
     async def authorise(self, caller: Caller, kb_id: UUID) -> Place:
         """Raises: KnowledgeBaseNotFound, Forbidden, StorageFull."""
         async with self.database.transaction(Reach.of(organizations=[caller.organization_id])) as session:
-            scope, found = await knowledge_bases.enter(session, caller, self.access, kb_id)
+            scope = await knowledge_bases.authorise(session, caller, self.access, kb_id)
             scope.require_write()
         await self._check_space()
-        return Place(scope, found.id)
+        return Place(scope, kb_id)
 
     async def authorise_replacement(self, caller: Caller, document_id: UUID) -> Place:
         """Raises: DocumentNotFound, Forbidden, StorageFull."""
@@ -176,10 +176,9 @@ class Uploader:
         fields: Fields,
         ticket: Ticket | None,
     ) -> Accepted:
-        await knowledge_bases.enter(session, caller, self.access, place.kb_id, lock=True)
+        await knowledge_bases.authorise(session, caller, self.access, place.kb_id, lock=True)
         document, is_new = await self._find_or_add(session, caller, place, stored, fields)
         status_code = 202 if is_new else await self._again(session, place, document, stored, fields)
-        await session.flush()
         accepted = Accepted(status_code, self.render(document))
         if ticket is not None:
             answer = FirstAnswer(accepted.status_code, accepted.body)
@@ -195,23 +194,18 @@ class Uploader:
             if found is None:
                 raise DocumentNotFound()
             return found, False
+        added = await self._add(session, caller, place, stored, fields)
+        if added is not None:
+            return added, True
         twin = await repository.find_twin(session, place.kb_id, external_id=fields.external_id, sha256=stored.sha256)
-        if twin is not None:
-            return twin, False
-        try:
-            async with session.begin_nested():
-                return await self._add(session, caller, place, stored, fields), True
-        except IntegrityError:  # the same upload was accepted a moment ago
-            twin = await repository.find_twin(
-                session, place.kb_id, external_id=fields.external_id, sha256=stored.sha256
-            )
-            if twin is None:
-                raise
-            return twin, False
+        if twin is None:  # it was there a moment ago, and is being deleted now
+            raise UploadLost(retry_after_s=1)
+        return twin, False
 
     async def _add(
         self, session: AsyncSession, caller: Caller, place: Place, stored: Stored, fields: Fields
-    ) -> Document:
+    ) -> Document | None:
+        """A new document with its job; None when there is one with this external id or these bytes."""
         now = datetime.now(UTC)
         document = Document(
             id=new_id(),
@@ -237,10 +231,17 @@ class Uploader:
             created_at=now,
             updated_at=now,
         )
-        session.add(document)
-        await session.flush()
-        await self._add_revision(session, document, stored, fields)
-        await begin_again(session, document)
+        is_new = await add_document(
+            session,
+            document,
+            file_name=fields.file_name,
+            declared_type=fields.declared_type,
+            storage_key=stored.key,
+            pending_id=stored.pending_id,
+        )
+        if not is_new:
+            return None
+        await begin_first(session, document.work_id, document.id)
         return document
 
     async def _again(
@@ -251,6 +252,7 @@ class Uploader:
             await self._superfluous(session, place, stored)
             if document.status == "failed":
                 await begin_again(session, document)
+                await session.flush()
                 return 202
             return 200
         if place.document_id is not None:
@@ -266,6 +268,7 @@ class Uploader:
             document.attributes = fields.attributes
         await self._add_revision(session, document, stored, fields)
         await begin_again(session, document)
+        await session.flush()
         return 202
 
     async def _add_revision(self, session: AsyncSession, document: Document, stored: Stored, fields: Fields) -> None:

@@ -19,8 +19,17 @@ def extract_file(path: Path, *, name: str, declared_type: str | None, limits: Li
 
     Raises: a subclass of ExtractionFailed. Time and memory are the sandbox's affair.
     """
-    kind = sniff(path, name=name, declared_type=declared_type, limits=limits)
+    return extract_kind(path, sniff(path, name=name, declared_type=declared_type, limits=limits), limits=limits)
+
+
+def extract_kind(path: Path, kind: Kind, *, limits: Limits) -> Extracted:
+    """Extract the text of a file whose type is known. Raises: as `extract_file`."""
     return clean(_read(path, kind, limits), max_characters=limits.max_characters)
+
+
+def is_plain(kind: Kind) -> bool:
+    """Whether the file is only decoded: no parser of a format, and no library in C, ever sees it."""
+    return kind.family in ("text", "markdown")
 
 
 def _read(path: Path, kind: Kind, limits: Limits) -> Extracted:

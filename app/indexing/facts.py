@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, LiteralString
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from app.db.driver import driver_cursor
 from app.db.engine import widen
-from app.tenancy.models import Organization, Work
+
+_WORK: LiteralString = "select organization_id, settings from works where id = %(work)b"
+_ORGANIZATION: LiteralString = "select settings from organizations where id = %(organization)b"
 
 
 @dataclass(frozen=True)
@@ -23,12 +26,17 @@ class WorkFacts:
 
 async def work_facts(session: AsyncSession, work_id: UUID) -> WorkFacts:
     """Settings of a Work that the transaction has entered, and of its organization."""
-    work = await session.get_one(Work, work_id)
-    await widen(session, organizations=[work.organization_id])
-    organization = await session.get(Organization, work.organization_id)
+    async with driver_cursor(session) as cursor:
+        await cursor.execute(_WORK, {"work": work_id})
+        work = await cursor.fetchone()
+        if work is None:
+            raise LookupError("the transaction has not entered this Work")
+        await widen(session, organizations=[work[0]])
+        await cursor.execute(_ORGANIZATION, {"organization": work[0]})
+        organization = await cursor.fetchone()
     return WorkFacts(
         work_id=work_id,
-        organization_id=work.organization_id,
-        work_settings=work.settings,
-        organization_settings={} if organization is None else organization.settings,
+        organization_id=work[0],
+        work_settings=work[1],
+        organization_settings={} if organization is None else organization[0],
     )

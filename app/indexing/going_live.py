@@ -15,7 +15,6 @@ from app.db.driver import driver_cursor
 from app.documents import outbox
 from app.documents.attempts import Attempt
 from app.indexing.models import IndexGeneration
-from app.indexing.writes import lock_work
 from app.knowledge_bases.repository import add_live
 from app.tenancy.versions import raise_index_version
 
@@ -27,10 +26,6 @@ _LOCKED: LiteralString = """
       from kb_documents d left join index_generations g on g.work_id = d.work_id and g.state = 'active'
      where d.id = %(document)b for update of d
 """
-_TAKE_ANNOUNCED: LiteralString = """
-    delete from index_writes where document_id = %(document)b and generation_id = %(generation)b
-       and build = %(build)b and owner = %(owner)b
-"""
 _OLD_REVISIONS: LiteralString = """
     delete from kb_revisions where document_id = %(document)b and revision < %(revision)b
     returning storage_key, text_key
@@ -39,8 +34,27 @@ _REPLACED_TEXT: LiteralString = """
     select text_key from kb_revisions
      where document_id = %(document)b and revision = %(revision)b and text_key is not null
 """
+# Everything that a build brings, in one statement. What it finds taken over already is counted, and rolls all back.
 _ADVANCE: LiteralString = """
-    with stamped as (
+    with announced as (
+        delete from index_writes where document_id = %(document)b and generation_id = %(generation)b
+           and build = %(build)b and owner = %(owner)b returning 1),
+    noted as (
+        delete from pending_uploads where id = %(pending)b returning 1),
+    spans as (
+        insert into kb_spans (document_id, work_id, build, chunk_index, start, "end", page, heading_path, token_count,
+                              context, content_sha256, text)
+        select %(document)b, %(work)b, %(build)b, s.chunk_index, s.start, s.stop, s.page,
+               array(select jsonb_array_elements_text(s.heading_path::jsonb)), s.token_count, s.context, s.sha, s.body
+          from unnest(%(indices)b::int[], %(starts)b::bigint[], %(ends)b::bigint[], %(page_numbers)b::int[],
+                      %(paths)b::text[], %(token_counts)b::int[], %(contexts)b::text[], %(digests)b::bytea[],
+                      %(texts)b::text[])
+               as s(chunk_index, start, stop, page, heading_path, token_count, context, sha, body)),
+    terms as (
+        insert into kb_terms (work_id, term, document_id, kb_id, build, data)
+        select %(work)b, t.term, %(document)b, %(kb)b, %(build)b, t.data
+          from unnest(%(terms)b::text[], %(postings)b::bytea[]) as t(term, data)),
+    stamped as (
         insert into work_knowledge_chunk_coordinates as c
                (work_id, document_id, generation_id, vector_store_id, instance_id, build, chunk_count,
                 embedding_model, embedding_dims, last_embedded_at, prune_pending)
@@ -51,25 +65,27 @@ _ADVANCE: LiteralString = """
                build = excluded.build, chunk_count = excluded.chunk_count,
                embedding_model = excluded.embedding_model, embedding_dims = excluded.embedding_dims,
                last_embedded_at = excluded.last_embedded_at, prune_pending = excluded.prune_pending),
-    texts as (
+    extracted as (
         update kb_revisions
            set text_key = %(text_key)s, characters = %(characters)b, pages = %(pages)b, language = %(language)s,
                extractor_fingerprint = %(extractor)s
-         where document_id = %(document)b and revision = %(revision)b)
-    update kb_documents
-       set live_build = %(build)b, live_revision = %(revision)b, chunk_count = %(chunks)b, token_count = %(tokens)b,
-           lexical_length = %(length)b, language = %(language)s, chunking_fingerprint = %(chunking)s,
-           analyzer_fingerprint = %(analyzer)s, updated_at = now(),
-           status = case when revision = %(revision)b then 'ready' else status end,
-           stage = case when revision = %(revision)b then null else stage end,
-           content_type = case when revision = %(revision)b then %(content_type)s else content_type end,
-           warnings = case when revision = %(revision)b then %(warnings)b else warnings end,
-           chunks_done = case when revision = %(revision)b then %(chunks)b else chunks_done end,
-           chunks_total = case when revision = %(revision)b then %(chunks)b else chunks_total end,
-           error_code = case when revision = %(revision)b then null else error_code end,
-           error_message = case when revision = %(revision)b then null else error_message end,
-           error_retryable = revision <> %(revision)b and error_retryable
-     where id = %(document)b
+         where document_id = %(document)b and revision = %(revision)b),
+    advanced as (
+        update kb_documents
+           set live_build = %(build)b, live_revision = %(revision)b, chunk_count = %(chunks)b,
+               token_count = %(tokens)b, lexical_length = %(length)b, language = %(language)s,
+               chunking_fingerprint = %(chunking)s, analyzer_fingerprint = %(analyzer)s, updated_at = now(),
+               status = case when revision = %(revision)b then 'ready' else status end,
+               stage = case when revision = %(revision)b then null else stage end,
+               content_type = case when revision = %(revision)b then %(content_type)s else content_type end,
+               warnings = case when revision = %(revision)b then %(warnings)b else warnings end,
+               chunks_done = case when revision = %(revision)b then %(chunks)b else chunks_done end,
+               chunks_total = case when revision = %(revision)b then %(chunks)b else chunks_total end,
+               error_code = case when revision = %(revision)b then null else error_code end,
+               error_message = case when revision = %(revision)b then null else error_message end,
+               error_retryable = revision <> %(revision)b and error_retryable
+         where id = %(document)b)
+    select (select count(*) from announced), (select count(*) from noted)
 """
 
 
@@ -114,14 +130,12 @@ class BuildLost(Exception):
 async def go_live(
     session: AsyncSession, attempt: Attempt, generation_id: UUID, owner: UUID, finished: Finished
 ) -> Outcome:
-    """Make the build live, or say why not; only `live` has changed anything.
+    """Make the build live, or say why not; only `live` has changed anything. `W` is held (`shared_lock`).
 
     `moved`: another generation is active now, write there and come back. Raises: BuildLost.
     """
-    await lock_work(session, attempt.work_id)
     async with driver_cursor(session, names=True) as cursor:
-        facts = {"document": attempt.document_id, "generation": generation_id, "build": attempt.build, "owner": owner}
-        await cursor.execute(_LOCKED, facts)
+        await cursor.execute(_LOCKED, {"document": attempt.document_id})
         document = await cursor.fetchone()
         if document is None or document["deleting"]:
             return "deleting"
@@ -130,14 +144,16 @@ async def go_live(
             return "superseded"
         if document["generation_id"] != generation_id:
             return "moved"
-        # A lexical generation has no store, and its writes are not announced.
-        if document["vector_store_id"] is not None and (await cursor.execute(_TAKE_ANNOUNCED, facts)).rowcount != 1:
-            raise BuildLost
-        if not await outbox.adopt_pending(session, finished.text_pending_id):
-            raise BuildLost
-        await _replace_platform_rows(cursor, attempt, finished, is_first=live_build is None)
+        if live_build is not None:
+            await cursor.execute("delete from kb_spans where document_id = %b", (attempt.document_id,))
+            await cursor.execute("delete from kb_terms where document_id = %b", (attempt.document_id,))
         superfluous = await _superfluous(cursor, attempt)
-        await cursor.execute(_ADVANCE, _values(attempt, document, finished))
+    async with driver_cursor(session) as cursor:
+        await cursor.execute(_ADVANCE, {**_values(attempt, document, finished), "owner": owner})
+        announced, noted = await cursor.fetchone() or (0, 0)
+    # A lexical generation has no store, and its writes are not announced.
+    if noted != 1 or (announced != 1 and document["vector_store_id"] is not None):
+        raise BuildLost
     await outbox.drop_blobs(session, attempt.work_id, superfluous)
     before = (0, 0) if live_build is None else (document["chunk_count"], document["lexical_length"])
     chunks, length = len(finished.spans) - before[0], finished.lexical_length - before[1]
@@ -150,52 +166,6 @@ async def find_active(session: AsyncSession, work_id: UUID) -> IndexGeneration |
     """The generation that answers searches now."""
     query = select(IndexGeneration).where(IndexGeneration.work_id == work_id, IndexGeneration.state == "active")
     return (await session.scalars(query)).one_or_none()
-
-
-async def _replace_platform_rows(
-    cursor: AsyncCursor[Any], attempt: Attempt, finished: Finished, *, is_first: bool
-) -> None:
-    """Spans and terms of the build instead of those of the live one; a document without a live one has none."""
-    if not is_first:
-        await cursor.execute("delete from kb_spans where document_id = %b", (attempt.document_id,))
-        await cursor.execute("delete from kb_terms where document_id = %b", (attempt.document_id,))
-    spans, terms = finished.spans, finished.terms
-    await cursor.execute(
-        'insert into kb_spans (document_id, work_id, build, chunk_index, start, "end", page, heading_path,'
-        " token_count, context, content_sha256, text)"
-        " select %b, %b, %b, s.chunk_index, s.start, s.stop, s.page,"
-        "        array(select jsonb_array_elements_text(s.heading_path::jsonb)),"
-        "        s.token_count, s.context, s.sha, s.body"
-        " from unnest(%b::int[], %b::bigint[], %b::bigint[], %b::int[], %b::text[], %b::int[], %b::text[],"
-        "             %b::bytea[], %b::text[])"
-        "      as s(chunk_index, start, stop, page, heading_path, token_count, context, sha, body)",
-        (
-            attempt.document_id,
-            attempt.work_id,
-            attempt.build,
-            [s.chunk_index for s in spans],
-            [s.start for s in spans],
-            [s.end for s in spans],
-            [s.page for s in spans],
-            [json.dumps(s.heading_path) for s in spans],
-            [s.token_count for s in spans],
-            [s.context for s in spans],
-            [s.content_sha256 for s in spans],
-            [s.text for s in spans],
-        ),
-    )
-    await cursor.execute(
-        "insert into kb_terms (work_id, term, document_id, kb_id, build, data)"
-        " select %b, t.term, %b, %b, %b, t.data from unnest(%b::text[], %b::bytea[]) as t(term, data)",
-        (
-            attempt.work_id,
-            attempt.document_id,
-            attempt.kb_id,
-            attempt.build,
-            [t[0] for t in terms],
-            [t[1] for t in terms],
-        ),
-    )
 
 
 async def _superfluous(cursor: AsyncCursor[Any], attempt: Attempt) -> list[str]:
@@ -212,7 +182,21 @@ async def _superfluous(cursor: AsyncCursor[Any], attempt: Attempt) -> list[str]:
 
 
 def _values(attempt: Attempt, document: Mapping[str, Any], finished: Finished) -> dict[str, Any]:
+    spans, terms = finished.spans, finished.terms
     return {
+        "kb": attempt.kb_id,
+        "pending": finished.text_pending_id,
+        "indices": [s.chunk_index for s in spans],
+        "starts": [s.start for s in spans],
+        "ends": [s.end for s in spans],
+        "page_numbers": [s.page for s in spans],
+        "paths": [json.dumps(s.heading_path) for s in spans],
+        "token_counts": [s.token_count for s in spans],
+        "contexts": [s.context for s in spans],
+        "digests": [s.content_sha256 for s in spans],
+        "texts": [s.text for s in spans],
+        "terms": [t[0] for t in terms],
+        "postings": [t[1] for t in terms],
         "work": attempt.work_id,
         "document": attempt.document_id,
         "build": attempt.build,

@@ -14,18 +14,25 @@ from app.indexing.models import IndexWrite
 _SHARED = text("select pg_advisory_xact_lock_shared(hashtextextended('stackroom.work.' || :work_id, 0))")
 _EXCLUSIVE = text("select pg_advisory_xact_lock(hashtextextended('stackroom.work.' || :work_id, 0))")
 _EXPIRED = text("select work_id, document_id, generation_id, build from stackroom_expired_writes(:max_rows)")
-_DOCUMENT: LiteralString = "select kb_id, deleting_at from kb_documents where id = %(document)b for update"
-_PLACES: LiteralString = """
-    select g.state
-      from index_generations g
-      join works w on w.id = g.work_id and w.deleting_at is null
-      join knowledge_bases k on k.work_id = w.id and k.deleting_at is null
-     where g.id = %(generation)b and k.id = %(kb)b
+# `W` is held, so the generation's state is that of now; the others' marks are looked at again when the document is
+# marked, for which its row must be had first.
+_PLACE: LiteralString = """
+    select d.deleting_at is not null as deleting, w.deleting_at is null and k.deleting_at is null as is_open, g.state
+      from kb_documents d
+      join knowledge_bases k on k.id = d.kb_id
+      join works w on w.id = d.work_id
+      left join index_generations g on g.id = %(generation)b
+     where d.id = %(document)b for update of d
 """
 _ANNOUNCE: LiteralString = """
     insert into index_writes (document_id, generation_id, build, work_id, owner, lease_until)
     values (%(document)b, %(generation)b, %(build)b, %(work)b, %(owner)b, %(until)b) on conflict do nothing
 """
+
+
+def shared_lock(work_id: UUID) -> str:
+    """The statement that takes `W` shared: what a transaction that announces or goes live runs first."""
+    return f"select pg_advisory_xact_lock_shared(hashtextextended('stackroom.work.{work_id}', 0))"
 
 
 async def lock_work(session: AsyncSession, work_id: UUID, *, exclusive: bool = False) -> None:
@@ -43,8 +50,7 @@ async def announce(
     owner: UUID,
     lease_s: float,
 ) -> None:
-    """Announce a write of a build to a generation. Raises: WriteRefused."""
-    await lock_work(session, work_id)
+    """Announce a write of a build to a generation; `W` is held (`shared_lock`). Raises: WriteRefused."""
     facts = {
         "document": document_id,
         "generation": generation_id,
@@ -54,13 +60,11 @@ async def announce(
         "until": _until(lease_s),
     }
     async with driver_cursor(session, names=True) as cursor:
-        await cursor.execute(_DOCUMENT, facts)
-        document = await cursor.fetchone()
-        if document is None or document["deleting_at"] is not None:
-            raise WriteRefused("The document is being deleted.")
-        await cursor.execute(_PLACES, {**facts, "kb": document["kb_id"]})
+        await cursor.execute(_PLACE, facts)
         place = await cursor.fetchone()
-        if place is None:
+        if place is None or place["deleting"]:
+            raise WriteRefused("The document is being deleted.")
+        if not place["is_open"] or place["state"] is None:
             raise WriteRefused("The knowledge base or Work is being deleted, or the index generation is gone.")
         if place["state"] not in ("active", "building"):
             raise WriteRefused(f"The index generation is '{place['state']}'.")

@@ -94,7 +94,7 @@ class BuildWriter:
         await self.note(attempt, stage="storing")
         noted = text.pending_id
         try:
-            async with self._transaction(attempt.work_id) as session:
+            async with self._locked(attempt.work_id) as session:
                 await self._note_text(session, attempt, text)
                 await writes.announce(
                     session,
@@ -191,7 +191,7 @@ class BuildWriter:
     ) -> Outcome:
         finished = _finished(prepared, text, self.extractor_fingerprint)
         try:
-            async with self._transaction(attempt.work_id) as session:
+            async with self._locked(attempt.work_id) as session:
                 return await go_live(session, attempt, generation.id, owner, finished)
         except BuildLost:
             return "lost"
@@ -320,6 +320,9 @@ class BuildWriter:
             later.cancel()
         self._noted.pop(attempt.key, None)
         self._unwritten.pop(attempt.key, None)
+
+    def _locked(self, work_id: UUID) -> AbstractAsyncContextManager[AsyncSession]:
+        return self.database.transaction(Reach.of(work_id), first=writes.shared_lock(work_id))
 
     def _transaction(self, work_id: UUID) -> AbstractAsyncContextManager[AsyncSession]:
         return self.database.transaction(Reach.of(work_id))

@@ -38,20 +38,25 @@ async def enqueue(
     queue: str,
     priority: int = 0,
     delay_s: float = 0,
+    is_first: bool = False,
 ) -> bool:
     """Enqueue a job; it exists when the session's transaction commits, and not otherwise.
 
     `args` are ids only. Jobs of one `lock` run one after the other. False: a job with this `queueing_lock` waits
-    already and will do the work; the transaction stays usable.
+    already and will do the work; the transaction stays usable. `is_first`: the caller knows that none can wait, since
+    the thing itself is new; that saves the savepoint.
     """
     await session.flush()
     options: dict[str, Any] = {"lock": lock, "queueing_lock": queueing_lock, "queue": queue, "priority": priority}
     if delay_s > 0:
         options["schedule_at"] = datetime.now(UTC) + timedelta(seconds=delay_s)
+    connection = await driver_connection(session)
+    deferrer = _enqueuing.configure_task(task, allow_unknown=True, connection=connection, **options)
+    if is_first:
+        await deferrer.defer_async(**args)
+        return True
     try:
-        async with session.begin_nested():
-            connection = await driver_connection(session)
-            deferrer = _enqueuing.configure_task(task, allow_unknown=True, connection=connection, **options)
+        async with connection.transaction():  # a savepoint
             await deferrer.defer_async(**args)
     except AlreadyEnqueued:
         return False

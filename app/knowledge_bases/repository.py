@@ -1,17 +1,25 @@
 """Queries for knowledge bases: only what the scope's user may see."""
 
 from collections.abc import Collection, Sequence
+from typing import LiteralString
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, and_, select, text
+from sqlalchemy import ColumnElement, and_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from app.db.driver import driver_cursor
 from app.identity.caller import WorkScope
 from app.knowledge_bases.models import KnowledgeBase
 
-_ADD_LIVE = text(
-    "update knowledge_bases set live_chunks = live_chunks + :chunks, live_length = live_length + :length where id = :id"
-)
+_ADD_LIVE: LiteralString = """
+    update knowledge_bases set live_chunks = live_chunks + %(chunks)b, live_length = live_length + %(length)b
+     where id = %(id)b
+"""
+
+_IS_VISIBLE: LiteralString = """
+    select true from knowledge_bases
+     where id = %(id)b and work_id = %(work)b and owner_type = 'user' and owner_id = %(user)b and deleting_at is null
+"""
 
 
 def visible(scope: WorkScope) -> ColumnElement[bool]:
@@ -30,6 +38,14 @@ async def find(session: AsyncSession, scope: WorkScope, kb_id: UUID, *, lock: bo
     if lock:
         query = query.with_for_update(read=True, key_share=True)
     return (await session.scalars(query)).one_or_none()
+
+
+async def is_visible(session: AsyncSession, scope: WorkScope, kb_id: UUID, *, lock: bool = False) -> bool:
+    """Whether `find` would find it, with its `lock`."""
+    async with driver_cursor(session) as cursor:
+        facts = {"id": kb_id, "work": scope.work_id, "user": scope.user_id}
+        await cursor.execute(_IS_VISIBLE + " for key share" if lock else _IS_VISIBLE, facts)
+        return await cursor.fetchone() is not None
 
 
 async def list_visible(
@@ -63,4 +79,5 @@ async def list_searchable(
 
 async def add_live(session: AsyncSession, kb_id: UUID, *, chunks: int, length: int) -> None:
     """Add to the sums over live builds; negative numbers take away."""
-    await session.execute(_ADD_LIVE, {"id": kb_id, "chunks": chunks, "length": length})
+    async with driver_cursor(session) as cursor:
+        await cursor.execute(_ADD_LIVE, {"id": kb_id, "chunks": chunks, "length": length})

@@ -69,6 +69,16 @@ async def enter(
     return scope, found
 
 
+async def authorise(
+    session: AsyncSession, caller: Caller, access: Access, kb_id: UUID, *, lock: bool = False
+) -> WorkScope:
+    """`enter` for those who need no row. Raises: KnowledgeBaseNotFound."""
+    scope = await access.find_work_of(session, caller, "knowledge_base", kb_id)
+    if scope is None or not await repository.is_visible(session, scope, kb_id, lock=lock):
+        raise KnowledgeBaseNotFound()
+    return scope
+
+
 async def list_page(
     session: AsyncSession,
     caller: Caller,

@@ -8,6 +8,7 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from app.db.driver import driver_cursor
 from app.db.engine import Database, Reach, widen
 from app.db.reading import ReadPool
 from app.errors import Unauthenticated, Unavailable
@@ -23,7 +24,7 @@ _TOUCH = text(
     "update api_keys set last_used_at = now()"
     " where id = :id and (last_used_at is null or last_used_at < now() - interval '1 minute')"
 )
-_LOCATE = text("select work_id, organization_id, deleting from stackroom_locate(:kind, :id)")
+_LOCATE: LiteralString = "select work_id, organization_id, deleting from stackroom_locate(%(kind)s, %(id)b)"
 _OWNED = text("select work_id from stackroom_works_with_owner(:user_id)")
 
 
@@ -91,13 +92,16 @@ class WorkAccess:
         self, session: AsyncSession, caller: Caller, kind: ObjectKind, object_id: UUID
     ) -> WorkScope | None:
         """None for a foreign, deleted or unknown object alike."""
-        row = (await session.execute(_LOCATE, {"kind": kind, "id": object_id})).one_or_none()
-        if row is None or row.deleting or row.organization_id != caller.organization_id:
+        async with driver_cursor(session) as cursor:
+            await cursor.execute(_LOCATE, {"kind": kind, "id": object_id})
+            row = await cursor.fetchone()
+        if row is None:
             return None
-        if caller.key_work_id not in (None, row.work_id):
+        work_id, organization_id, is_deleting = row
+        if is_deleting or organization_id != caller.organization_id or caller.key_work_id not in (None, work_id):
             return None
-        await widen(session, row.work_id)
-        return _scope(caller, row.work_id)
+        await widen(session, work_id)
+        return _scope(caller, work_id)
 
     async def enter_owned_works(self, session: AsyncSession, caller: Caller) -> list[WorkScope]:
         """Every Work in which the caller owns a knowledge base."""

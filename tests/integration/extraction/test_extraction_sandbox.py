@@ -122,9 +122,9 @@ async def test_processor_time_is_limited_as_well(save: Save) -> None:
     try:
         await read(extractor, save(b"warm up"), "first.txt")
         [warm] = warm_processes()
-        reading = asyncio.ensure_future(read(extractor, save(nasty_files.endless_pdf()), "endless.pdf"))
-        await eventually(lambda: len(warm.children()) == 1)
         [child] = warm.children()
+        reading = asyncio.ensure_future(read(extractor, save(nasty_files.endless_pdf()), "endless.pdf"))
+        await eventually(lambda: child.cpu_times().user > 0.2)
         warm.suspend()
 
         await eventually(lambda: child.status() == psutil.STATUS_ZOMBIE)
@@ -206,6 +206,55 @@ async def test_a_killed_warm_process_is_replaced_and_the_file_read_again(
     warm.kill()
 
     assert (await read(extractor, save(b"second"), "second.txt")).text == "second"
+
+
+async def test_plain_texts_share_a_child_and_a_parsed_format_is_its_last_file(
+    extractor: SandboxedExtractor, save: Save
+) -> None:
+    def children() -> set[int]:
+        [warm] = warm_processes()
+        return {child.pid for child in warm.children() if child.status() != psutil.STATUS_ZOMBIE}
+
+    assert (await read(extractor, save(b"one"), "one.txt")).text == "one"
+    first = children()
+    assert (await read(extractor, save(b"# two"), "two.md")).text == "# two"
+    assert children() == first
+
+    assert (await read(extractor, save(b"<p>three</p>"), "three.html")).text == "three"
+
+    await eventually(lambda: children() == set())
+    assert (await read(extractor, save(b"four"), "four.txt")).text == "four"
+    assert children().isdisjoint(first)
+
+
+async def test_a_text_that_is_refused_is_its_childs_last_file(extractor: SandboxedExtractor, save: Save) -> None:
+    await read(extractor, save(b"one"), "one.txt")
+    [warm] = warm_processes()
+
+    with pytest.raises(ExtractionFailed):
+        await read(extractor, save(bytes(range(1, 32)) * 100), "noise.txt")
+
+    await eventually(lambda: warm.children() == [])
+
+
+async def test_more_texts_than_a_child_reads_are_all_read(save: Save) -> None:
+    extractor = SandboxedExtractor(processes=3)
+    try:
+        path = save(b"words")
+        texts = await asyncio.gather(*(read(extractor, path, "words.txt") for _ in range(350)))
+
+        assert {found.text for found in texts} == {"words"}
+    finally:
+        await extractor.close()
+
+
+async def test_a_child_killed_while_it_waits_costs_no_file(extractor: SandboxedExtractor, save: Save) -> None:
+    await read(extractor, save(b"one"), "one.txt")
+    [warm] = warm_processes()
+    [child] = warm.children()
+    child.kill()
+
+    assert (await read(extractor, save(b"two"), "two.txt")).text == "two"
 
 
 async def test_children_die_with_the_warm_process(save: Save) -> None:
