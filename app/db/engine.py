@@ -1,23 +1,27 @@
 """The engine, and the one way to open a transaction: with the reach of whoever asks."""
 
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any, LiteralString
 from uuid import UUID
 
 import psycopg
+from psycopg import AsyncConnection
 from psycopg.pq import TransactionStatus
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection as MappedConnection
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.util import greenlet_spawn
 
 from app.errors import Unavailable
 
 APP_ROLE = "stackroom_app"
 PREPARE_THRESHOLD = 2  # a statement is prepared when it comes for the third time
-_WIDEN = text(
-    "select set_config('stackroom.works', :works, true), set_config('stackroom.organizations', :organizations, true)"
+_WIDEN: LiteralString = (
+    "select set_config('stackroom.works', %s, true), set_config('stackroom.organizations', %s, true)"
 )
 _AS_IT_IS = {"no_parameters": True}  # the simple protocol, in which a message may hold two statements
 _WALL = text(
@@ -47,6 +51,16 @@ class Reach:
     def of(cls, *works: UUID, organizations: Iterable[UUID] = ()) -> "Reach":
         """Reach of exactly these Works."""
         return cls(frozenset(works), frozenset(organizations))
+
+
+@dataclass(frozen=True)
+class Bare:
+    """A transaction for `driver_cursor` alone. `info` as in a session: `driver`, `reach`, `database`."""
+
+    info: dict[str, Any]
+
+
+Transaction = AsyncSession | Bare
 
 
 @dataclass
@@ -82,8 +96,51 @@ class Database:
             session.info["reach"] = reach
             driver = session.info["driver"] = (await connection.get_raw_connection()).driver_connection
             yield session
-            if driver is not None and driver.info.transaction_status == TransactionStatus.INERROR:
-                raise RuntimeError("an error was passed over: COMMIT would roll back without a word")
+            _refuse_aborted(driver)
+
+    @asynccontextmanager
+    async def bare(self, reach: Reach, *, first: str = "") -> AsyncIterator[Bare]:
+        """`transaction` without the object mapper, whose session alone costs as much as twenty statements.
+
+        Raises: DatabaseUnavailable.
+        """
+        begin = await self.begin(reach)
+        async with _translated(), self._driver(f"{begin}; {first}" if first else begin) as driver:
+            try:
+                yield Bare({"database": self, "reach": reach, "driver": driver})
+            except BaseException:
+                with suppress(psycopg.Error):  # what has happened is the error to tell
+                    await driver.rollback()
+                raise
+            _refuse_aborted(driver)
+            await driver.commit()
+
+    @asynccontextmanager
+    async def _driver(self, begin: str) -> AsyncIterator[AsyncConnection[Any]]:
+        """A connection of the engine's pool on which `begin` has been said."""
+        while True:
+            pooled = await greenlet_spawn(self.engine.sync_engine.raw_connection)
+            driver: Any = pooled.driver_connection
+            try:
+                await driver.set_autocommit(True)  # as in `sessions`
+                await driver.execute(begin.encode(), prepare=False)
+                break
+            except psycopg.OperationalError:
+                await greenlet_spawn(pooled.invalidate)
+                if not driver.closed:
+                    raise
+                # It died in the pool, with nothing done yet. Where the server is away, another can't be made.
+            except BaseException:
+                await greenlet_spawn(pooled.invalidate)
+                raise
+        try:
+            yield driver
+        finally:
+            if not driver.closed and driver.info.transaction_status == TransactionStatus.IDLE:
+                await driver.set_autocommit(False)
+                await greenlet_spawn(pooled.close)
+            else:  # cut off in the middle of something
+                await greenlet_spawn(pooled.invalidate)
 
     @asynccontextmanager
     async def unscoped(self) -> AsyncIterator[AsyncSession]:
@@ -92,7 +149,7 @@ class Database:
             yield session
 
     @asynccontextmanager
-    async def owner_connection(self) -> AsyncIterator[AsyncConnection]:
+    async def owner_connection(self) -> AsyncIterator[MappedConnection]:
         """A connection as the tables' owner, to look at the schema itself. Raises: DatabaseUnavailable."""
         async with _translated(), self.engine.connect() as connection:
             yield connection
@@ -129,16 +186,20 @@ class Database:
         await self.engine.dispose()
 
 
-async def widen(session: AsyncSession, *works: UUID, organizations: Iterable[UUID] = ()) -> None:
+async def widen(session: Transaction, *works: UUID, organizations: Iterable[UUID] = ()) -> None:
     """Let the running transaction see these too (a new Work's id is added before its row is inserted)."""
     reach: Reach = session.info["reach"]
     wider = Reach(reach.works.union(works), reach.organizations.union(organizations))
     if wider == reach:
         return
     session.info["reach"] = wider
-    await session.execute(
-        _WIDEN, {"works": array_literal(wider.works), "organizations": array_literal(wider.organizations)}
-    )
+    driver: AsyncConnection[Any] = session.info["driver"]
+    await driver.execute(_WIDEN, (array_literal(wider.works), array_literal(wider.organizations)))
+
+
+def _refuse_aborted(driver: Any) -> None:
+    if driver.info.transaction_status == TransactionStatus.INERROR:
+        raise RuntimeError("an error was passed over: COMMIT would roll back without a word")
 
 
 @asynccontextmanager

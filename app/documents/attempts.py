@@ -10,6 +10,7 @@ from sqlalchemy import CursorResult, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.db.driver import driver_cursor
+from app.db.engine import Transaction
 from app.documents.models import Document
 
 _BEGIN: LiteralString = """
@@ -24,6 +25,13 @@ _BEGIN: LiteralString = """
 _BYTES: LiteralString = """
     select storage_key, size_bytes, name, declared_type from kb_revisions
      where document_id = %(document)b and revision = %(revision)b
+"""
+_NOTE: LiteralString = """
+    update kb_documents
+       set stage = coalesce(%(stage)s, stage), content_type = coalesce(%(content_type)s, content_type),
+           chunks_done = coalesce(%(done)s::int, chunks_done), chunks_total = coalesce(%(total)s::int, chunks_total),
+           updated_at = clock_timestamp()
+     where id = %(document)b and build = %(build)b and status = 'processing' and deleting_at is null
 """
 # A document that is done or being deleted has no attempts to run out of: its job was delivered once more.
 _GIVE_UP: LiteralString = """
@@ -62,9 +70,7 @@ class Attempt:
         return self.document_id, self.build
 
 
-async def begin_attempt(
-    session: AsyncSession, work_id: UUID, document_id: UUID, *, max_attempts: int
-) -> Attempt | None:
+async def begin_attempt(session: Transaction, work_id: UUID, document_id: UUID, *, max_attempts: int) -> Attempt | None:
     """Take a build number and the newest revision. None: nothing to do, or out of attempts (then failed)."""
     facts = {"document": document_id, "work": work_id, "most": max_attempts, "message": GAVE_UP}
     async with driver_cursor(session, names=True) as cursor:
@@ -92,9 +98,26 @@ async def begin_attempt(
     )
 
 
-async def note(session: AsyncSession, attempt: Attempt, **values: Any) -> bool:
-    """Write stage, progress or warnings. False: a newer attempt has begun, report nothing more."""
-    return await _write(session, attempt, {**values, "updated_at": datetime.now(UTC)})
+async def note(
+    session: Transaction,
+    attempt: Attempt,
+    *,
+    stage: str | None = None,
+    content_type: str | None = None,
+    chunks_done: int | None = None,
+    chunks_total: int | None = None,
+) -> bool:
+    """Write what is given. False: a newer attempt has begun, report nothing more."""
+    facts = {
+        "document": attempt.document_id,
+        "build": attempt.build,
+        "stage": stage,
+        "content_type": content_type,
+        "done": chunks_done,
+        "total": chunks_total,
+    }
+    async with driver_cursor(session) as cursor:
+        return (await cursor.execute(_NOTE, facts)).rowcount == 1
 
 
 async def fail(session: AsyncSession, attempt: Attempt, *, code: str, message: str) -> bool:

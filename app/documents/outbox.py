@@ -6,12 +6,11 @@ from contextlib import asynccontextmanager
 from typing import LiteralString
 from uuid import UUID
 
-from sqlalchemy import delete, func, insert, text, update
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy import delete, func, text, update
 
 from app.db.base import new_id
 from app.db.driver import driver_cursor
-from app.db.engine import Database, Reach
+from app.db.engine import Database, Reach, Transaction
 from app.documents.models import BlobDeletion, PendingUpload
 from app.errors import Unavailable
 from app.logs import get_logger
@@ -21,6 +20,10 @@ log = get_logger()
 TOUCH_INTERVAL_S = 60
 _ADD: LiteralString = "insert into pending_uploads (id, work_id, storage_key) values (%(id)b, %(work)b, %(key)s)"
 _ADOPT: LiteralString = "delete from pending_uploads where id = %(id)b"
+_DROP: LiteralString = """
+    insert into blob_deletions (id, work_id, storage_key)
+    select d.id, %(work)b, d.key from unnest(%(ids)b::uuid[], %(keys)b::text[]) as d(id, key)
+"""
 _STALE = text("select work_id, id from stackroom_stale_uploads(make_interval(secs => :seconds), :max_rows)")
 _DUE = text("select work_id, id, storage_key from stackroom_due_blob_deletions(:max_rows)")
 
@@ -35,7 +38,7 @@ def text_key(work_id: UUID) -> str:
     return f"{work_id}/text/{new_id()}"
 
 
-async def add_pending(session: AsyncSession, work_id: UUID, storage_key: str) -> UUID:
+async def add_pending(session: Transaction, work_id: UUID, storage_key: str) -> UUID:
     """Note bytes that are about to be written."""
     pending_id = new_id()
     async with driver_cursor(session) as cursor:
@@ -43,17 +46,19 @@ async def add_pending(session: AsyncSession, work_id: UUID, storage_key: str) ->
     return pending_id
 
 
-async def adopt_pending(session: AsyncSession, pending_id: UUID) -> bool:
+async def adopt_pending(session: Transaction, pending_id: UUID) -> bool:
     """Take the bytes over: remove the note. False = the cleaner was faster and they are lost."""
     async with driver_cursor(session) as cursor:
         return (await cursor.execute(_ADOPT, {"id": pending_id})).rowcount == 1
 
 
-async def drop_blobs(session: AsyncSession, work_id: UUID, storage_keys: Sequence[str]) -> None:
+async def drop_blobs(session: Transaction, work_id: UUID, storage_keys: Sequence[str]) -> None:
     """Note blobs as superfluous, in the transaction that makes them so."""
     if storage_keys:
-        rows = [{"id": new_id(), "work_id": work_id, "storage_key": key} for key in storage_keys]
-        await session.execute(insert(BlobDeletion), rows)
+        async with driver_cursor(session) as cursor:
+            await cursor.execute(
+                _DROP, {"work": work_id, "ids": [new_id() for _ in storage_keys], "keys": [*storage_keys]}
+            )
 
 
 async def abandon(database: Database, work_id: UUID, pending_id: UUID, storage_key: str) -> None:

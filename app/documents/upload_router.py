@@ -251,7 +251,7 @@ def _fields(begin: PartBegin, values: dict[str, Any]) -> Fields:
         raise _fault("file", "has no usable file name")
     file_name = base or values.get("name") or "upload"
     try:
-        TypeAdapter(Name).validate_python(file_name)
+        _FIELDS["name"].validate_python(file_name)
     except ValidationError as exc:
         raise _fault("file", f"file name: {exc.errors()[0]['msg']}".replace("Value error, ", "")) from None
     return Fields(

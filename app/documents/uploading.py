@@ -79,7 +79,7 @@ class Uploader:
 
     async def authorise(self, caller: Caller, kb_id: UUID) -> Place:
         """Raises: KnowledgeBaseNotFound, Forbidden, StorageFull."""
-        async with self.database.transaction(Reach.of(organizations=[caller.organization_id])) as session:
+        async with self.database.bare(Reach.of(organizations=[caller.organization_id])) as session:
             scope = await knowledge_bases.authorise(session, caller, self.access, kb_id)
             scope.require_write()
         await self._check_space()
@@ -132,7 +132,7 @@ class Uploader:
         """Stream the bytes into storage. Raises: TooLarge with nothing left behind, StorageFull."""
         work_id = place.scope.work_id
         key = outbox.original_key(work_id)
-        async with self.database.transaction(Reach.of(work_id)) as session:
+        async with self.database.bare(Reach.of(work_id)) as session:
             pending_id = await outbox.add_pending(session, work_id, key)
         try:
             async with outbox.kept_alive(self.database, work_id, pending_id):

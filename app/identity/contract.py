@@ -5,6 +5,7 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from app.db.engine import Transaction
 from app.identity.caller import Caller, WorkScope
 
 ObjectKind = Literal["work", "knowledge_base", "document", "receipt", "generation"]
@@ -30,7 +31,7 @@ class Access(Protocol):
         ...
 
     async def find_work_of(
-        self, session: AsyncSession, caller: Caller, kind: ObjectKind, object_id: UUID
+        self, session: Transaction, caller: Caller, kind: ObjectKind, object_id: UUID
     ) -> WorkScope | None:
         """Enter the Work that the object belongs to; None when it is unknown or out of the caller's reach."""
         ...

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from typing import Any, LiteralString
 from uuid import UUID
 
-from sqlalchemy.ext.asyncio import AsyncSession
-
 from app.db.driver import driver_cursor
-from app.db.engine import widen
+from app.db.engine import Transaction, widen
 
 _WORK: LiteralString = "select organization_id, settings from works where id = %(work)b"
 _ORGANIZATION: LiteralString = "select settings from organizations where id = %(organization)b"
@@ -24,7 +22,7 @@ class WorkFacts:
     organization_settings: Mapping[str, Any]
 
 
-async def work_facts(session: AsyncSession, work_id: UUID) -> WorkFacts:
+async def work_facts(session: Transaction, work_id: UUID) -> WorkFacts:
     """Settings of a Work that the transaction has entered, and of its organization."""
     async with driver_cursor(session) as cursor:
         await cursor.execute(_WORK, {"work": work_id})

@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.chunking.contract import ChunkSettings
 from app.db.base import new_id
-from app.db.engine import Database, Reach
+from app.db.engine import Database, Reach, Transaction
 from app.indexing.choosing import Choice, Chooser
 from app.indexing.facts import work_facts
 from app.indexing.going_live import find_active
@@ -41,7 +41,7 @@ class Generations:
                 return active
             return await _add(session, work_id, choice)
 
-    async def chunk_settings(self, session: AsyncSession, work_id: UUID) -> ChunkSettings:
+    async def chunk_settings(self, session: Transaction, work_id: UUID) -> ChunkSettings:
         """Environment default → organization → Work, later wins."""
         facts = await work_facts(session, work_id)
         merged = {**facts.organization_settings, **facts.work_settings}

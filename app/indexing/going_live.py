@@ -12,6 +12,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.db.driver import driver_cursor
+from app.db.engine import Transaction
 from app.documents import outbox
 from app.documents.attempts import Attempt
 from app.indexing.models import IndexGeneration
@@ -26,6 +27,7 @@ _LOCKED: LiteralString = """
       from kb_documents d left join index_generations g on g.work_id = d.work_id and g.state = 'active'
      where d.id = %(document)b for update of d
 """
+_ACTIVE: LiteralString = "select * from index_generations where work_id = %(work)b and state = 'active'"
 _OLD_REVISIONS: LiteralString = """
     delete from kb_revisions where document_id = %(document)b and revision < %(revision)b
     returning storage_key, text_key
@@ -128,7 +130,7 @@ class BuildLost(Exception):
 
 
 async def go_live(
-    session: AsyncSession, attempt: Attempt, generation_id: UUID, owner: UUID, finished: Finished
+    session: Transaction, attempt: Attempt, generation_id: UUID, owner: UUID, finished: Finished
 ) -> Outcome:
     """Make the build live, or say why not; only `live` has changed anything. `W` is held (`shared_lock`).
 
@@ -160,6 +162,14 @@ async def go_live(
     await add_live(session, document["kb_id"], chunks=chunks, length=length)
     await raise_index_version(session, attempt.work_id)
     return "live"
+
+
+async def read_active(session: Transaction, work_id: UUID) -> IndexGeneration | None:
+    """As `find_active`, a copy that no session knows."""
+    async with driver_cursor(session, names=True) as cursor:
+        await cursor.execute(_ACTIVE, {"work": work_id})
+        row = await cursor.fetchone()
+    return None if row is None else IndexGeneration(**row)
 
 
 async def find_active(session: AsyncSession, work_id: UUID) -> IndexGeneration | None:

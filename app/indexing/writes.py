@@ -8,6 +8,7 @@ from sqlalchemy import delete, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.db.driver import driver_cursor
+from app.db.engine import Transaction
 from app.indexing.errors import WriteRefused
 from app.indexing.models import IndexWrite
 
@@ -41,7 +42,7 @@ async def lock_work(session: AsyncSession, work_id: UUID, *, exclusive: bool = F
 
 
 async def announce(
-    session: AsyncSession,
+    session: Transaction,
     work_id: UUID,
     *,
     document_id: UUID,

@@ -15,7 +15,7 @@ from app.documents.attempts import Attempt
 from app.errors import AppError, Misconfigured, Unavailable
 from app.extraction.contract import Extractor
 from app.indexing.generations import Generations
-from app.indexing.going_live import find_active
+from app.indexing.going_live import read_active
 from app.indexing.models import IndexGeneration
 from app.ingestion.patience import Patience
 from app.ingestion.preparing import Prepared, extract, prepare
@@ -53,12 +53,12 @@ class Pipeline:
 
         Raises: JobRetry: a part is away (no attempt is counted), or an unexpected fault leaves attempts to try.
         """
-        async with self._transaction(work_id) as session:
+        async with self.database.bare(Reach.of(work_id)) as session:
             attempt = await attempts.begin_attempt(session, work_id, document_id, max_attempts=self.timing.max_attempts)
             if attempt is None:
                 return
             settings = await self.generations.chunk_settings(session, work_id)
-            active = await find_active(session, work_id)
+            active = await read_active(session, work_id)
         try:
             await self._run(attempt, settings, active)
         except (ProviderUnavailable, VectorStoreUnavailable, StoreTimeout) as error:
@@ -101,6 +101,7 @@ class Pipeline:
             active = None
             outcome = await self.writer.write_and_go_live(attempt, generation, prepared, text)
             if outcome == "live":
+                self.writer.forget_notes(attempt)
                 self.patience.succeeded()
                 await self.writer.prune(attempt, generation)
                 chunks = len(prepared.chunks)

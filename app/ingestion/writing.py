@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import func, select
@@ -13,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.ai_providers.contract import Vector
 from app.db.base import new_id
-from app.db.engine import Database, Reach
+from app.db.engine import Bare, Database, Reach, Transaction
 from app.documents import attempts, outbox
 from app.documents.attempts import Attempt
 from app.documents.models import Document, Span
@@ -73,7 +74,7 @@ class BuildWriter:
     timing: Timing
     extractor_fingerprint: str
     _noted: dict[tuple[UUID, int], float] = field(default_factory=dict)
-    _unwritten: dict[tuple[UUID, int], dict[str, object]] = field(default_factory=dict)
+    _unwritten: dict[tuple[UUID, int], dict[str, Any]] = field(default_factory=dict)
     _later: dict[tuple[UUID, int], "asyncio.Task[None]"] = field(default_factory=dict)
 
     async def write_and_go_live(
@@ -134,7 +135,7 @@ class BuildWriter:
                 await asyncio.shield(self._take_back(attempt, generation, place, owner))
         return outcome
 
-    async def _note_text(self, session: AsyncSession, attempt: Attempt, text: TextBlob) -> None:
+    async def _note_text(self, session: Transaction, attempt: Attempt, text: TextBlob) -> None:
         if text.pending_id is None:
             text.pending_id = await outbox.add_pending(session, attempt.work_id, text.key)
 
@@ -284,7 +285,7 @@ class BuildWriter:
             stored = await place.store.fetch_vectors(attempt.work_id, attempt.document_id, place.space, build)
         return {digests[i]: array("f", v) for i, v in (stored or {}).items() if i in digests}
 
-    async def note(self, attempt: Attempt, **values: object) -> None:
+    async def note(self, attempt: Attempt, **values: Any) -> None:
         """Write stage or progress, if no newer attempt has begun; not more often than somebody could read it.
 
         What comes too soon is written a moment later, unless the attempt has ended by then.
@@ -310,7 +311,7 @@ class BuildWriter:
         self._noted[attempt.key] = time.monotonic()
         values = self._unwritten.pop(attempt.key, {})
         if values:
-            async with self._transaction(attempt.work_id) as session:
+            async with self.database.bare(Reach.of(attempt.work_id)) as session:
                 await attempts.note(session, attempt, **values)
 
     def forget_notes(self, attempt: Attempt) -> None:
@@ -321,8 +322,8 @@ class BuildWriter:
         self._noted.pop(attempt.key, None)
         self._unwritten.pop(attempt.key, None)
 
-    def _locked(self, work_id: UUID) -> AbstractAsyncContextManager[AsyncSession]:
-        return self.database.transaction(Reach.of(work_id), first=writes.shared_lock(work_id))
+    def _locked(self, work_id: UUID) -> AbstractAsyncContextManager[Bare]:
+        return self.database.bare(Reach.of(work_id), first=writes.shared_lock(work_id))
 
     def _transaction(self, work_id: UUID) -> AbstractAsyncContextManager[AsyncSession]:
         return self.database.transaction(Reach.of(work_id))

@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, and_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.db.driver import driver_cursor
+from app.db.engine import Transaction
 from app.identity.caller import WorkScope
 from app.knowledge_bases.models import KnowledgeBase
 
@@ -40,7 +41,7 @@ async def find(session: AsyncSession, scope: WorkScope, kb_id: UUID, *, lock: bo
     return (await session.scalars(query)).one_or_none()
 
 
-async def is_visible(session: AsyncSession, scope: WorkScope, kb_id: UUID, *, lock: bool = False) -> bool:
+async def is_visible(session: Transaction, scope: WorkScope, kb_id: UUID, *, lock: bool = False) -> bool:
     """Whether `find` would find it, with its `lock`."""
     async with driver_cursor(session) as cursor:
         facts = {"id": kb_id, "work": scope.work_id, "user": scope.user_id}
@@ -77,7 +78,7 @@ async def list_searchable(
     return [(row[0], row[1], row[2]) for row in await session.execute(query.order_by(KnowledgeBase.id))]
 
 
-async def add_live(session: AsyncSession, kb_id: UUID, *, chunks: int, length: int) -> None:
+async def add_live(session: Transaction, kb_id: UUID, *, chunks: int, length: int) -> None:
     """Add to the sums over live builds; negative numbers take away."""
     async with driver_cursor(session) as cursor:
         await cursor.execute(_ADD_LIVE, {"id": kb_id, "chunks": chunks, "length": length})

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.activity.receipts import open_receipt
 from app.db.base import new_id
+from app.db.engine import Transaction
 from app.identity.caller import Caller, WorkScope
 from app.identity.contract import Access
 from app.jobs.queue import enqueue
@@ -70,7 +71,7 @@ async def enter(
 
 
 async def authorise(
-    session: AsyncSession, caller: Caller, access: Access, kb_id: UUID, *, lock: bool = False
+    session: Transaction, caller: Caller, access: Access, kb_id: UUID, *, lock: bool = False
 ) -> WorkScope:
     """`enter` for those who need no row. Raises: KnowledgeBaseNotFound."""
     scope = await access.find_work_of(session, caller, "knowledge_base", kb_id)

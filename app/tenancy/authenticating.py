@@ -9,7 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.db.driver import driver_cursor
-from app.db.engine import Database, Reach, widen
+from app.db.engine import Database, Reach, Transaction, widen
 from app.db.reading import ReadPool
 from app.errors import Unauthenticated, Unavailable
 from app.identity.caller import Caller, WorkScope
@@ -89,7 +89,7 @@ class WorkAccess:
         return await self.enter_work(session, caller, caller.default_work_id)
 
     async def find_work_of(
-        self, session: AsyncSession, caller: Caller, kind: ObjectKind, object_id: UUID
+        self, session: Transaction, caller: Caller, kind: ObjectKind, object_id: UUID
     ) -> WorkScope | None:
         """None for a foreign, deleted or unknown object alike."""
         async with driver_cursor(session) as cursor:
