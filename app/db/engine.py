@@ -122,7 +122,6 @@ class Database:
             pooled = await greenlet_spawn(self.engine.sync_engine.raw_connection)
             driver: Any = pooled.driver_connection
             try:
-                await driver.set_autocommit(True)  # as in `sessions`
                 await driver.execute(begin.encode(), prepare=False)
                 break
             except psycopg.OperationalError:
@@ -137,7 +136,6 @@ class Database:
             yield driver
         finally:
             if not driver.closed and driver.info.transaction_status == TransactionStatus.IDLE:
-                await driver.set_autocommit(False)
                 await greenlet_spawn(pooled.close)
             else:  # cut off in the middle of something
                 await greenlet_spawn(pooled.invalidate)
