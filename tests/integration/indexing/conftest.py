@@ -38,8 +38,8 @@ class Desk:
     document_id: UUID = field(default_factory=uuid4)
     generation_id: UUID = field(default_factory=uuid4)
 
-    def session(self) -> AbstractAsyncContextManager[AsyncSession]:
-        return self.database.transaction(Reach.of(self.work_id))
+    def session(self, *, first: str = "") -> AbstractAsyncContextManager[AsyncSession]:
+        return self.database.transaction(Reach.of(self.work_id), first=first)
 
     def key(self) -> Key:
         return {"document_id": self.document_id, "generation_id": self.generation_id}

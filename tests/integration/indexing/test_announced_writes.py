@@ -10,7 +10,7 @@ from sqlalchemy import text
 from app.db.base import new_id
 from app.indexing.errors import WriteRefused
 from app.indexing.models import IndexGeneration
-from app.indexing.writes import announce, list_expired, lock_work, renew, take_over, withdraw
+from app.indexing.writes import announce, list_expired, lock_work, renew, shared_lock, take_over, withdraw
 from tests.integration.indexing.conftest import Desk
 
 
@@ -23,7 +23,7 @@ async def announced(desk: Desk) -> list[tuple[UUID, int, UUID]]:
 async def say(desk: Desk, *, build: int = 1, owner: UUID | None = None, lease_s: float = 30, **changes: UUID) -> UUID:
     owner = owner or new_id()
     wanted = {"document_id": desk.document_id, "generation_id": desk.generation_id, **changes}
-    async with desk.session() as session:
+    async with desk.session(first=shared_lock(desk.work_id)) as session:
         await announce(session, desk.work_id, build=build, owner=owner, lease_s=lease_s, **wanted)
     return owner
 
