@@ -21,7 +21,8 @@ from app.documents.repository import StatusCounter
 from app.errors import Invalid, Misconfigured
 from app.identity.contract import Access
 from app.indexing.changing import Changer
-from app.indexing.choosing import Chooser, EnvironmentChoice
+from app.indexing.choices import EnvironmentChoice
+from app.indexing.choosing import Chooser
 from app.indexing.generations import Generations
 from app.indexing.pinning import Pinning
 from app.indexing.routing import Routing

@@ -2,90 +2,26 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
-
-from pydantic import BaseModel
 
 from app.ai_providers.contract import EmbeddingProvider
 from app.db.engine import Database, Reach
 from app.errors import AppError, Misconfigured, Unavailable
+from app.indexing.choices import Choice, Configured, EnvironmentChoice, Resolution
 from app.indexing.facts import Level, Standing, work_standing
 from app.indexing.models import IndexGeneration
 from app.indexing.probing import Probes
 from app.plugins.embedding_choice import EmbeddingChoice, EmbeddingWish, refuse_unoffered, resolve_model
 from app.plugins.errors import InvalidPluginSettings, UnusablePin
+from app.plugins.fields import endpoints
 from app.plugins.instances import Instances, Owner
 from app.plugins.manifest import Category, VectorStoreCapabilities, VectorStoreManifest
 from app.plugins.registry import Plugin, Registry, parse_settings
 from app.plugins.sealing import Sealer
 from app.plugins.selection import AvailabilityFact, Candidate, RungLooked, Selection
 from app.plugins.selection import select as walk
-
-
-@dataclass(frozen=True)
-class EnvironmentChoice:
-    """What the operator's environment says about stores, providers and models."""
-
-    store_pin: str | None = None
-    store_default: str | None = None
-    provider_pin: str | None = None
-    provider_default: str | None = None
-    wish: EmbeddingWish = field(default_factory=EmbeddingWish)
-    disabled: frozenset[str] = frozenset()
-    settings: Mapping[str, BaseModel] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Resolution:
-    """Everything that the choice came to, with every look that led there.
-
-    `stores_away` = stores that were passed over because they were slow or away at the moment of asking. `problem` =
-    why no index can be made of it, where it is only explained.
-    """
-
-    store: Selection
-    provider: Selection | None
-    embedding: EmbeddingChoice | None
-    stores_away: tuple[str, ...] = ()
-    problem: str | None = None
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The columns of a new generation; the store None = a lexical one."""
-
-    vector_store_id: str | None = None
-    store_instance_id: UUID | None = None
-    embedding_mode: str | None = None
-    embedding_provider_id: str | None = None
-    provider_instance_id: UUID | None = None
-    embedding_model: str | None = None
-    model_fingerprint: str | None = None
-    dims: int | None = None
-    passed_over: tuple[str, ...] = ()
-
-    def is_that_of(self, generation: IndexGeneration) -> bool:
-        """Whether a generation is what is chosen; which stores were away on the way to it makes no difference."""
-        return (
-            self.vector_store_id == generation.vector_store_id
-            and self.store_instance_id == generation.store_instance_id
-            and self.embedding_mode == generation.embedding_mode
-            and self.embedding_provider_id == generation.embedding_provider_id
-            and self.provider_instance_id == generation.provider_instance_id
-            and self.model_fingerprint == generation.model_fingerprint
-            and self.dims == generation.dims
-        )
-
-
-@dataclass(frozen=True)
-class Configured:
-    """A plugin's settings, who gave them, and whether an operator named its endpoints."""
-
-    settings: BaseModel
-    owner: Owner
-    trusted: bool = True
 
 
 class Chooser:
@@ -135,13 +71,15 @@ class Chooser:
     async def explained(self, standing: Standing, active: IndexGeneration | None, *, asks: bool = False) -> Resolution:
         """The same for what is said, or would be said; `asks` = whether the stores are asked if they answer."""
         try:
-            return await self._answered(standing, active) if asks else await self.resolve(standing, active)
+            store, away = await self._store(standing, active, asks=asks)
         except UnusablePin as unusable:
-            looked = tuple(RungLooked(**rung) for rung in _rungs(unusable))
-            store = Selection("vector-store", None, looked[-1].rung if looked else "none", looked)
-            return Resolution(store, None, None, problem=unusable.message)
+            return Resolution(_unusable("vector-store", unusable), None, None, problem=unusable.message)
+        try:
+            return replace(await self._resolved(standing, store), stores_away=away)
+        except UnusablePin as unusable:
+            return Resolution(store, _unusable("ai-provider", unusable), None, away, unusable.message)
         except Misconfigured as error:
-            return Resolution(Selection("vector-store", None, "none", ()), None, None, problem=error.message)
+            return Resolution(store, None, None, away, error.message)
 
     async def standing(self, work_id: UUID) -> Standing:
         """What is said for a Work."""
@@ -150,10 +88,8 @@ class Chooser:
 
     async def resolve(self, standing: Standing, active: IndexGeneration | None) -> Resolution:
         """The choice by configuration alone. Raises: UnusablePin, Misconfigured."""
-        passed_over = () if active is None else active.passed_over or ()
-        return await self._resolved(
-            standing, self._select("vector-store", standing, first_generation=False, passed_over=passed_over)
-        )
+        store, _ = await self._store(standing, active, asks=False)
+        return await self._resolved(standing, store)
 
     async def refuse_unoffered(self, standing: Standing, found: Resolution, wish: EmbeddingWish) -> None:
         """Refuse settings that the chosen store or provider can't follow. Raises: Invalid with a fault per field."""
@@ -193,18 +129,26 @@ class Chooser:
                 present = parse_settings(plugin.manifest, {})
             except InvalidPluginSettings as error:
                 raise SettingsMissing(f"'{plugin.manifest.id}' has no settings here: {error.message}") from None
+            if selection.rung != "operator_pin" and any(endpoints(present)):  # a default may lie in our own network
+                raise SettingsMissing(f"'{plugin.manifest.id}' has no settings here, and its endpoint has to be named.")
         return Configured(present, Owner("environment"))
 
     async def _answered(self, standing: Standing, active: IndexGeneration | None) -> Resolution:
         """The choice; without vectors yet the stores are asked whether they answer."""
-        if _has_vectors(active):
-            return await self.resolve(standing, active)
+        store, away = await self._store(standing, active, asks=not _has_vectors(active))
+        return replace(await self._resolved(standing, store), stores_away=away)
+
+    async def _store(
+        self, standing: Standing, active: IndexGeneration | None, *, asks: bool
+    ) -> tuple[Selection, tuple[str, ...]]:
+        """The chosen store, and those that were slow or away at this moment where that left none."""
+        if not asks:
+            passed_over = () if active is None else active.passed_over or ()
+            return self._select("vector-store", standing, first_generation=False, passed_over=passed_over), ()
         answers = await self.probes.stores()
         store = self._select("vector-store", standing, availability=answers)
-        if store.plugin_id is None:
-            away = [one for one in dict.fromkeys(store.passed_over) if one in answers and answers[one].temporary]
-            return Resolution(store, None, None, tuple(away))
-        return await self._resolved(standing, store)
+        looked = dict.fromkeys(store.passed_over if store.plugin_id is None else ())
+        return store, tuple(one for one in looked if one in answers and answers[one].temporary)
 
     async def _resolved(self, standing: Standing, store: Selection) -> Resolution:
         if store.plugin_id is None:
@@ -358,6 +302,8 @@ def _reach(standing: Standing) -> Reach:
     return Reach.of(*works, organizations=[standing.organization_id])
 
 
-def _rungs(unusable: AppError) -> list[dict[str, Any]]:
-    found = unusable.facts.get("rungs")
-    return [dict(rung) for rung in found] if isinstance(found, list) else []
+def _unusable(category: Category, error: AppError) -> Selection:
+    """The looks of a chain that ended at an unusable pin."""
+    found = error.facts.get("rungs")
+    looked = tuple(RungLooked(**dict(rung)) for rung in found) if isinstance(found, list) else ()
+    return Selection(category, None, looked[-1].rung if looked else "none", looked)

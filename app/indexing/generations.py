@@ -10,7 +10,8 @@ from app.chunking.contract import ChunkSettings
 from app.chunking.settings import fitting
 from app.db.base import new_id
 from app.db.engine import Database, Reach
-from app.indexing.choosing import Choice, Chooser
+from app.indexing.choices import Choice
+from app.indexing.choosing import Chooser
 from app.indexing.facts import work_facts
 from app.indexing.going_live import find_active
 from app.indexing.models import IndexGeneration

@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel
-
-from app.errors import AppError, FieldFault, Invalid, Misconfigured
+from app.errors import AppError, FieldFault, Forbidden, Invalid, Misconfigured
 from app.identity.caller import Caller
 from app.indexing.changing import Changer, Target, View
-from app.indexing.choosing import Chooser, Resolution, wish_of
+from app.indexing.choices import Resolution
+from app.indexing.choosing import Chooser, wish_of
 from app.indexing.errors import (
     BrokenPluginNamed,
     ExtraMissing,
@@ -20,19 +19,19 @@ from app.indexing.errors import (
     Unresolvable,
 )
 from app.indexing.facts import Level, PluginSay
+from app.indexing.settling import SETTINGS, Loc, Settling, parsed
 from app.plugins.embedding_choice import EmbeddingWish
-from app.plugins.errors import InvalidPluginSettings, UnknownPlugin
-from app.plugins.fields import kinds, plain, shown
+from app.plugins.errors import UnknownPlugin
+from app.plugins.fields import shown
 from app.plugins.instances import EndpointsNotChecked, Instances
 from app.plugins.manifest import Category, MissingExtra
-from app.plugins.registry import Plugin, Registry, parse_settings
-from app.plugins.sealing import Sealer, fingerprint
+from app.plugins.registry import Plugin, Registry
+from app.plugins.sealing import Sealer
 from app.plugins.selection import CAPABILITIES, ONLY_WHEN_PINNED, Selection
+from app.tenancy.administering import is_administrator
 from app.vector_stores.contract import Availability
 
-Loc = tuple[str | int, ...]
 DisabledBy = Literal["operator", "organization", "work"]
-SETTINGS: Final[Loc] = ("body", "settings")
 PINNED: Final[Loc] = ("body", "pinned")
 
 
@@ -77,6 +76,7 @@ class Pinning:
         self._sealer = sealer
         self._instances = instances
         self._chooser = chooser
+        self._settling = Settling(sealer, instances.guard)
 
     async def list_entries(self, caller: Caller, target: Target) -> list[Entry]:
         """Every installed plugin, and what is still said of others. Raises: as `Changer.look`."""
@@ -118,16 +118,18 @@ class Pinning:
     async def check(self, caller: Caller, plugin_id: str, settings: Mapping[str, Any] | None) -> Availability:
         """Whether a plugin answers with these settings, else with the operator's; nothing is stored.
 
-        Raises: UnknownPlugin, Invalid, ExtraMissing, BrokenPluginNamed.
+        Raises: Forbidden, UnknownPlugin, Invalid, ExtraMissing, BrokenPluginNamed.
         """
+        if not is_administrator(caller):
+            raise Forbidden("Only an administrator of the organization may do that.")
         if self._registry.find(plugin_id) is None and plugin_id not in self._registry.broken_reasons():
             raise UnknownPlugin(f"no plugin '{plugin_id}' is installed")
         plugin = self.named(plugin_id, ("path", "plugin_id"))
         if settings is None:
-            found, trusted = self._chooser.environment.settings.get(plugin_id), True
-            found = found or _parsed(plugin, {})
+            present = self._chooser.environment.settings.get(plugin_id)
+            found, trusted = present or parsed(plugin, {}), present is not None
         else:
-            found, trusted = await self._settled(caller, plugin, None, settings)
+            found, trusted = await self._settling.settle(plugin, None, settings, is_operator=caller.has("operator"))
         try:
             return await self._chooser.probes.try_out(plugin, found, trusted=trusted)
         except MissingExtra as missing:
@@ -205,42 +207,12 @@ class Pinning:
         if wanted.settings is None:
             sealed, trusted = None, False
         elif not isinstance(wanted.settings, Kept):
-            settings, trusted = await self._settled(caller, plugin, present, wanted.settings)
+            settings, trusted = await self._settling.settle(
+                plugin, present, wanted.settings, is_operator=caller.has("operator")
+            )
             sealed = self._sealer.seal(settings)
         say = PluginSay(manifest.id, manifest.category, wanted.enabled, wanted.pinned, sealed, trusted)
         return with_say(view.own, say)
-
-    async def _settled(
-        self, caller: Caller, plugin: Plugin, present: PluginSay | None, given: Mapping[str, Any]
-    ) -> tuple[BaseModel, bool]:
-        """The settings that come of what is given and what is stored, and whether an operator named the endpoints.
-
-        Secrets that are not named stay, if the settings still name the same place: nobody can have a stored secret
-        sent elsewhere. What only an operator sets stays as well, and a tenant may at most repeat it.
-        """
-        model = plugin.manifest.settings_model
-        sealed = None if present is None else present.sealed_settings
-        stored = None if sealed is None else self._sealer.open(sealed, model)
-        kind, values, is_operator = kinds(model), dict(given), caller.has("operator")
-        if not is_operator:
-            _refuse_operator_fields(model, stored, given)
-        kept = [name for name in kind.secret - kind.operator if name not in given and stored and getattr(stored, name)]
-        stays = [*kept, *(() if is_operator else kind.operator)]
-        if stored is not None:
-            values.update({name: plain(stored, name) for name in stays if name not in given})
-        settings = _parsed(plugin, values)
-        if stored is not None and kept and _place(plugin, settings) != _place(plugin, stored):
-            sentence = "give it again: the settings name another place, and a stored secret is not sent there"
-            raise Invalid(sentence, faults=[FieldFault((*SETTINGS, name), sentence) for name in sorted(kept)])
-        trusted = is_operator or (
-            present is not None and present.trusted and stored is not None and _same_ends(settings, stored)
-        )
-        if not trusted and self._instances.guard is not None:
-            faults = await self._instances.guard.check_settings(plugin.cls, settings)
-            if faults:
-                placed = [FieldFault((*SETTINGS, *fault.loc), fault.msg) for fault in faults]
-                raise Invalid("; ".join(f"{fault.loc[-1]}: {fault.msg}" for fault in placed), faults=placed)
-        return settings, trusted
 
     async def _refuse_disabling(self, after: View, plugin: Plugin, wanted: Wanted) -> None:
         manifest, standing = plugin.manifest, after.standing
@@ -289,8 +261,9 @@ class Pinning:
         plugin, say = self._registry.find(plugin_id), view.own.plugins.get(plugin_id)
         settings: dict[str, Any] | None = None
         secrets: Sequence[str] = ()
-        if plugin is not None and say is not None and say.sealed_settings is not None:
-            settings, secrets = shown(self._sealer.open(say.sealed_settings, plugin.manifest.settings_model))
+        stored = None if plugin is None else self._settling.stored(plugin, say)
+        if stored is not None:
+            settings, secrets = shown(stored)
         category = plugin.manifest.category if plugin else say.category if say else ""
         return Entry(
             plugin_id=plugin_id,
@@ -320,35 +293,6 @@ def _disabled(plugin_id: str, disabled_by: DisabledBy) -> str:
     if disabled_by == "operator":
         return f"KB_DISABLED_PLUGINS disables '{plugin_id}': it can't be enabled or pinned here."
     return f"'{plugin_id}' is disabled by the {disabled_by}: it can't be enabled or pinned here."
-
-
-def _refuse_operator_fields(model: type[BaseModel], stored: BaseModel | None, given: Mapping[str, Any]) -> None:
-    faults = []
-    for name in sorted(kinds(model).operator & set(given)):
-        default = model.model_fields[name].get_default(call_default_factory=True, validated_data={})
-        allowed = default if stored is None else plain(stored, name)
-        if given[name] != allowed:
-            faults.append(FieldFault((*SETTINGS, name), "only an operator sets this"))
-    if faults:
-        named = ", ".join(str(fault.loc[-1]) for fault in faults)
-        raise Invalid(f"Only an operator sets: {named}.", faults=faults)
-
-
-def _parsed(plugin: Plugin, values: Mapping[str, Any]) -> BaseModel:
-    try:
-        return parse_settings(plugin.manifest, values)
-    except InvalidPluginSettings as error:
-        faults = [FieldFault((*SETTINGS, *fault.loc), fault.msg) for fault in error.faults]
-        raise InvalidPluginSettings(error.message, faults=faults) from None
-
-
-def _place(plugin: Plugin, settings: BaseModel) -> str:
-    return fingerprint(plugin.manifest, settings, plugin=plugin.cls, place_only=True)
-
-
-def _same_ends(settings: BaseModel, stored: BaseModel) -> bool:
-    kind = kinds(type(settings))
-    return all(plain(settings, name) == plain(stored, name) for name in kind.endpoint | kind.operator)
 
 
 def _moved(fault: FieldFault, places: Mapping[str, Loc]) -> FieldFault:

@@ -9,9 +9,11 @@ from app.chunking.settings import fitting, validate_settings
 from app.errors import FieldFault, Invalid
 from app.identity.caller import Caller
 from app.indexing.changing import Changer, Target, View
-from app.indexing.choosing import Chooser, Resolution, wish_of
+from app.indexing.choices import Resolution
+from app.indexing.choosing import Chooser, wish_of
 from app.indexing.facts import Level, PluginSay
-from app.indexing.pinning import WISHES, Loc, Pinning, with_say
+from app.indexing.pinning import WISHES, Pinning, with_say
+from app.indexing.settling import Loc
 from app.plugins.embedding_choice import EmbeddingWish, Setting
 from app.plugins.manifest import Category
 

@@ -23,6 +23,7 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 RESOLVE_TIMEOUT_S: Final = 5.0
 KEEP_S: Final = 30.0
+MAX_KNOWN: Final = 1_000
 PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 # Addresses that count as public and are a cloud's own: Azure's host agent.
 METADATA: Final = frozenset({ipaddress.ip_address("168.63.129.16")})
@@ -96,6 +97,8 @@ class EndpointGuard:
         for address in found:
             if not is_public(address):
                 raise EndpointRefused(f"the host '{host}' lies in a private network; only an operator allows that")
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
         self._known[host, port] = (now, found)
         return found
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, get_args
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, SecretBytes, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
-from app.plugins.secrets import revealed, without_secrets
+from app.plugins.secrets import SECRET_PARAMETER, revealed, without_secrets
 
 PATH_NAME: Final = re.compile(r"(^|_)(path|dir|directory|folder|file|filename|socket)$")
 ENDPOINT_NAME: Final = re.compile(r"(^|_)(url|uri|endpoint|host|hosts|address|dsn|server)$")
@@ -75,7 +75,8 @@ def _harmless(value: Any) -> Any:
     if not isinstance(value, str) or "://" not in value:
         return value
     parts = urlsplit(value)
-    return without_secrets(value) if parts.password or parts.query else value
+    hides = parts.password or any(SECRET_PARAMETER.search(key) for key, _ in parse_qsl(parts.query, True))
+    return without_secrets(value) if hides else value
 
 
 def _is_marked(field: FieldInfo, mark: str) -> bool:

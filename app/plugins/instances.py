@@ -16,6 +16,7 @@ from app.db.base import new_id
 from app.db.engine import Database, Reach, widen
 from app.errors import Misconfigured, Unavailable
 from app.plugins.endpoints import ChecksEndpoints, EndpointGuard
+from app.plugins.errors import SealedSettingsUnreadable
 from app.plugins.fields import kinds
 from app.plugins.pins import PluginInstance
 from app.plugins.registry import Plugin, Registry
@@ -131,7 +132,10 @@ class Instances:
         for row in await session.scalars(select(PluginInstance).where(*_owned(owner, plugin.manifest.id))):
             if row.sealed_settings is None:
                 continue
-            old = self._sealer.open(row.sealed_settings, plugin.manifest.settings_model)
+            try:
+                old = self._sealer.open(row.sealed_settings, plugin.manifest.settings_model)
+            except SealedSettingsUnreadable:
+                continue
             if self._place(plugin, old) == place:
                 await self._seal_anew(session, row.id, with_facts(plugin.manifest, settings, old), trusted)
 

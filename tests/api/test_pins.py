@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -348,6 +349,21 @@ def test_secrets_are_write_only_sealed_and_kept_when_they_are_not_sent_again(pin
     assert all(SECRET not in log.read_text() for log in pinning.data_dir.glob("*.log"))
 
 
+def test_settings_that_no_key_opens_any_more_are_listed_as_none_and_can_be_replaced(
+    pinning: Service, tenant: Tenant
+) -> None:
+    put(tenant, "openai", settings={"base_url": PUBLIC, "api_key": SECRET})
+    with psycopg.connect(pinning.database_url) as connection:
+        lost = "update work_plugins set sealed_settings = 'lost' where work_id = %s::uuid"
+        connection.execute(lost, (tenant.work_id,))
+    entry = tenant.client.get(f"/works/{tenant.work_id}/plugins/openai").json()
+    replaced = put(tenant, "openai", settings={"base_url": PUBLIC, "api_key": SECRET})
+
+    assert (entry["settings"], entry["secrets_set"]) == (None, [])
+    assert replaced.status_code == 200
+    assert replaced.json()["secrets_set"] == ["api_key"]
+
+
 def test_a_stored_secret_is_never_sent_to_another_place(tenant: Tenant) -> None:
     put(tenant, "openai", settings={"base_url": PUBLIC, "api_key": SECRET})
     moved = put(tenant, "openai", settings={"base_url": "https://93.184.215.15/v1"})
@@ -574,8 +590,6 @@ def test_an_operator_manages_the_works_of_every_organization(pinning: Service, t
 
 
 def test_two_pins_at_the_same_moment_leave_one(tenant: Tenant) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda n: put(tenant, ("pgvector", "memory")[n % 2], pinned=True), range(8)))
 

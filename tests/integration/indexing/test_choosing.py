@@ -8,7 +8,8 @@ import pytest
 from sqlalchemy import select, text
 
 from app.chunking.contract import ChunkSettings
-from app.indexing.choosing import Chooser, EnvironmentChoice, NoStoreAnswers
+from app.indexing.choices import EnvironmentChoice
+from app.indexing.choosing import Chooser, NoStoreAnswers, SettingsMissing
 from app.indexing.generations import Generations
 from app.indexing.models import IndexGeneration
 from app.plugins.embedding_choice import EmbeddingWish
@@ -227,3 +228,23 @@ async def test_wanting_the_same_again_records_no_further_instance(bench: Bench) 
         found = (await session.scalars(select(PluginInstance.plugin_id))).all()
 
     assert sorted(found) == ["first", "provider"]
+
+
+async def test_an_unusable_pin_of_a_provider_is_explained_beside_the_store(bench: Bench) -> None:
+    await bench.pin("provider", "ai-provider")
+    bench.environment = EnvironmentChoice(disabled=frozenset({"provider"}))
+    explained = await bench.chooser().explain(bench.work_id)
+
+    assert explained.store.plugin_id == "first"
+    assert explained.provider is not None
+    assert explained.provider.rungs[-1].outcome == "unusable"
+    assert explained.problem is not None
+
+
+async def test_a_pin_to_an_endpoint_that_nobody_named_is_no_choice(bench: Bench) -> None:
+    """The default of such a setting may lie in the operator's network."""
+    del bench.configured["second"]
+    await bench.pin("second", "vector-store")
+
+    with pytest.raises(SettingsMissing, match="endpoint"):
+        await bench.chooser().wanted(bench.work_id, None)
