@@ -20,14 +20,19 @@ from app.documents import idempotency
 from app.documents.repository import StatusCounter
 from app.errors import Invalid, Misconfigured
 from app.identity.contract import Access
-from app.indexing.choosing import Chooser, EnvironmentChoice
+from app.indexing.changing import Changer
+from app.indexing.choices import EnvironmentChoice
+from app.indexing.choosing import Chooser
 from app.indexing.generations import Generations
+from app.indexing.pinning import Pinning
 from app.indexing.routing import Routing
+from app.indexing.tenant_settings import Defaults, TenantSettings
 from app.jobs.running import reclaim_all
 from app.knowledge_bases.contract import DocumentCounter
 from app.logs import get_logger
 from app.plugins.embedding_choice import EmbeddingWish
-from app.plugins.instances import Instances
+from app.plugins.endpoints import EndpointGuard
+from app.plugins.instances import LOOK_AGAIN_S, Instances
 from app.plugins.registry import Plugin, Registry
 from app.plugins.sealing import Sealer
 from app.plugins.selection import Candidate, check_at_start
@@ -57,6 +62,8 @@ class Assembly:
     routing: Routing
     chooser: Chooser
     generations: Generations
+    pinning: Pinning
+    tenant_settings: TenantSettings
     authenticator: KeyAuthenticator
     access: Access
     document_counter: DocumentCounter
@@ -126,8 +133,14 @@ def _assemble(settings: Settings, role: Role) -> Assembly:
     def build(plugin: Plugin, values: BaseModel) -> Any:
         return _build(plugin, values, settings, database)
 
-    instances = Instances(database, registry, sealer, environment.settings, build)
+    guard = None if settings.allow_private_endpoints else EndpointGuard()
+    # A document fails for good with a key that has just been replaced; a search only answers by words for a moment.
+    look_again_s = 0.0 if role == "worker" else LOOK_AGAIN_S
+    instances = Instances(database, registry, sealer, environment.settings, build, guard, look_again_s)
     chooser = Chooser(database, registry, sealer, instances, environment)
+    chunks = _chunk_settings(settings)
+    changer = Changer(database, registry, sealer, instances)
+    pinning = Pinning(changer, registry, sealer, instances, chooser)
     return Assembly(
         settings=settings,
         database=database,
@@ -137,7 +150,9 @@ def _assemble(settings: Settings, role: Role) -> Assembly:
         instances=instances,
         routing=Routing(instances.open, instances.open),
         chooser=chooser,
-        generations=Generations(database, chooser, _chunk_settings(settings)),
+        generations=Generations(database, chooser, chunks),
+        pinning=pinning,
+        tenant_settings=TenantSettings(changer, chooser, pinning, Defaults(chunks, settings.max_results)),
         authenticator=KeyAuthenticator(database, reads),
         access=WorkAccess(),
         document_counter=StatusCounter(),

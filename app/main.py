@@ -19,7 +19,9 @@ from app.http import health, openapi, problems
 from app.http.request_context import RequestContextMiddleware
 from app.identity.dependencies import routes_without_rule, scopes_by_operation
 from app.identity.middleware import AuthenticationMiddleware
+from app.indexing.plugins_router import router as plugins_router
 from app.indexing.router import router as indexing_router
+from app.indexing.settings_router import router as settings_router
 from app.knowledge_bases.router import router as knowledge_bases_router
 from app.logs import get_logger
 from app.search.router import router as search_router
@@ -38,6 +40,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     documents_router,
     search_router,
     indexing_router,
+    plugins_router,
+    settings_router,
 )
 DESCRIPTION = (
     "Documents in, searches out. Send `Authorization: Bearer <API key>`. Errors are `application/problem+json`;"
@@ -138,6 +142,8 @@ def _fill(app: FastAPI, settings: Settings, assembly: Assembly) -> None:
     state.storage = assembly.storage
     state.registry = assembly.registry
     state.chooser = assembly.chooser
+    state.pinning = assembly.pinning
+    state.tenant_settings = assembly.tenant_settings
     state.uploader = Uploader(
         database=assembly.database,
         access=assembly.access,

@@ -15,7 +15,9 @@ POSTGRES_SCHEMES = ("postgresql://", "postgres://", "postgresql+psycopg://")
 class Settings(BaseSettings):
     """Every setting, its default and its bounds. `.env.example` lists the same names (a test compares them)."""
 
-    model_config = SettingsConfigDict(env_prefix="KB_", extra="ignore", frozen=True, hide_input_in_errors=True)
+    model_config = SettingsConfigDict(
+        env_prefix="KB_", extra="ignore", frozen=True, hide_input_in_errors=True, env_ignore_empty=True
+    )
 
     # --- where things are
     database_url: SecretStr | None = None
@@ -46,6 +48,7 @@ class Settings(BaseSettings):
     embedding_dimensions: int | None = Field(default=None, ge=1, le=16_000)
     embedding_threads: int = Field(default=0, ge=0, le=64)
     disabled_plugins: Annotated[tuple[str, ...], NoDecode] = ()
+    allow_private_endpoints: bool = False
     query_embedding_timeout_s: float = Field(default=2, gt=0, le=60)
     model_dir: Path | None = None
 

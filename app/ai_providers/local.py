@@ -43,7 +43,7 @@ class LocalSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
     model_dir: Path | None = None
-    threads: int = Field(default_factory=_count_cores, ge=1, le=256)
+    threads: int = Field(default_factory=_count_cores, ge=1, le=256, json_schema_extra={"operator_only": True})
 
 
 class LocalProvider:

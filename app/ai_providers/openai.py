@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 from app.ai_providers.batching import batches, estimate_tokens, halve, weighted_mean, windows, without_blanks
 from app.ai_providers.contract import (
@@ -19,6 +19,7 @@ from app.ai_providers.contract import (
 from app.ai_providers.openai_answers import TooLargeForProvider, read_vectors, refusal
 from app.ai_providers.openai_settings import MODELS, OpenAiSettings
 from app.ai_providers.retrying import RetryPolicy, with_retries
+from app.plugins.endpoints import EndpointGuard, EndpointRefused, GuardedTransport
 from app.plugins.manifest import AiProviderManifest, needs_extra
 
 if TYPE_CHECKING:
@@ -57,17 +58,28 @@ class OpenAiProvider:
         system_plugin=True,
         settings_model=OpenAiSettings,
         location_fields=("base_url",),
+        fact_fields=(
+            "model",
+            "dimensions",
+            "other_dimensions",
+            "query_prefix",
+            "document_prefix",
+            "query_input_type",
+            "document_input_type",
+        ),
         selectable_in_form=True,
         docs_url="https://platform.openai.com/docs/guides/embeddings",
         tested_against="double",
     )
 
-    def __init__(self, settings: OpenAiSettings) -> None:
+    def __init__(self, settings: OpenAiSettings, *, guard: EndpointGuard | None = None) -> None:
         """Take the settings as they are: nothing is read from the environment.
 
+        With a `guard` every connection goes to an address that it gave out.
         Raises: MissingExtra when the `openai` package is absent.
         """
         with needs_extra(self.manifest):
+            import httpx2
             import openai
         self._sdk = openai
         self._settings = settings
@@ -84,13 +96,20 @@ class OpenAiProvider:
             default_query={**self._endpoint.query, **settings.query()},
             # A redirect could lead past the check of a tenant's endpoint, and would carry our headers there.
             http_client=openai.DefaultAsyncHttpxClient(
-                follow_redirects=False, event_hooks={"request": [self._set_headers]}
+                follow_redirects=False,
+                event_hooks={"request": [self._set_headers]},
+                transport=_guarded(guard, httpx2.AsyncHTTPTransport(trust_env=False)) if guard else None,
             ),
         )
         self._embeddings = self._client.embeddings  # its module is imported now, not in the first request
         self._document_slots = asyncio.Semaphore(settings.max_parallel_requests)
         self._refusals = 0
         self._learned_inputs: dict[str, int] = {}
+
+    @classmethod
+    def build_guarded(cls, settings: OpenAiSettings, guard: EndpointGuard) -> Self:
+        """The provider of a tenant's endpoint."""
+        return cls(settings, guard=guard)
 
     @classmethod
     def location(cls, settings: OpenAiSettings) -> Mapping[str, object]:
@@ -251,6 +270,8 @@ class OpenAiProvider:
         # `from None`: the SDK's exceptions quote the answer's body, and a traceback would carry it into the logs.
         except (TimeoutError, sdk.APITimeoutError):
             raise ProviderUnavailable(f"the AI provider at {shown} did not answer within {limit_s:.1f} s") from None
+        except EndpointRefused as refused:
+            raise ProviderMisconfigured(f"the AI provider at {shown} is not used: {refused.message}") from None
         except sdk.APIStatusError as exc:
             raise refusal(exc.status_code, exc.response.headers, exc.body, url=shown) from None
         except sdk.APIError as exc:
@@ -266,6 +287,10 @@ class OpenAiProvider:
             if name.lower() not in HEADERS_OF_OURS:
                 del request.headers[name]
         request.headers.update(self._headers)
+
+
+def _guarded(guard: EndpointGuard, inner: "httpx2.AsyncBaseTransport") -> "httpx2.AsyncBaseTransport":
+    return cast("httpx2.AsyncBaseTransport", GuardedTransport(guard, inner))
 
 
 def _refuse_unsendable(texts: Sequence[str]) -> None:

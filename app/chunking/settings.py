@@ -26,3 +26,8 @@ def validate_settings(size: int, overlap: int) -> ChunkSettings:
     if faults:
         raise Invalid("The chunk settings are not valid.", faults=faults)
     return ChunkSettings(size_tokens=size, overlap_tokens=overlap)
+
+
+def fitting(size: int, overlap: int) -> ChunkSettings:
+    """Sizes that two levels said apart from each other: an overlap too large for the other's size is cut to fit."""
+    return ChunkSettings(size_tokens=size, overlap_tokens=min(overlap, max(0, (size - 1) // 2)))

@@ -1,78 +1,27 @@
 """What index a Work should have: the selection chain over its pins, and the cascade of mode, model and width."""
 
-import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
-
-from pydantic import BaseModel
-from sqlalchemy import select
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.ai_providers.contract import EmbeddingProvider
 from app.db.engine import Database, Reach
 from app.errors import AppError, Misconfigured, Unavailable
-from app.indexing.facts import WorkFacts, work_facts
-from app.plugins.embedding_choice import EmbeddingChoice, EmbeddingWish, resolve_model
+from app.indexing.choices import Choice, Configured, EnvironmentChoice, Resolution
+from app.indexing.facts import Level, Standing, work_standing
+from app.indexing.models import IndexGeneration
+from app.indexing.probing import Probes
+from app.plugins.embedding_choice import EmbeddingChoice, EmbeddingWish, refuse_unoffered, resolve_model
+from app.plugins.errors import InvalidPluginSettings, UnusablePin
+from app.plugins.fields import endpoints
 from app.plugins.instances import Instances, Owner
 from app.plugins.manifest import Category, VectorStoreCapabilities, VectorStoreManifest
-from app.plugins.pins import OrganizationPlugin, WorkPlugin
-from app.plugins.registry import Plugin, Registry
+from app.plugins.registry import Plugin, Registry, parse_settings
 from app.plugins.sealing import Sealer
-from app.plugins.selection import AvailabilityFact, Candidate, Selection
+from app.plugins.selection import AvailabilityFact, Candidate, RungLooked, Selection
 from app.plugins.selection import select as walk
-from app.vector_stores.contract import Availability
-
-PROBE_TIMEOUT_S = 2.0
-
-
-@dataclass(frozen=True)
-class EnvironmentChoice:
-    """What the operator's environment says about stores, providers and models."""
-
-    store_pin: str | None = None
-    store_default: str | None = None
-    provider_pin: str | None = None
-    provider_default: str | None = None
-    wish: EmbeddingWish = field(default_factory=EmbeddingWish)
-    disabled: frozenset[str] = frozenset()
-    settings: Mapping[str, BaseModel] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Resolution:
-    """Everything that the choice came to, with every look that led there.
-
-    `stores_away` = stores that were passed over because they were slow or away at the moment of asking.
-    """
-
-    store: Selection
-    provider: Selection | None
-    embedding: EmbeddingChoice | None
-    stores_away: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The columns of a new generation; all None = a lexical one."""
-
-    vector_store_id: str | None = None
-    store_instance_id: UUID | None = None
-    embedding_mode: str | None = None
-    embedding_provider_id: str | None = None
-    provider_instance_id: UUID | None = None
-    embedding_model: str | None = None
-    model_fingerprint: str | None = None
-    dims: int | None = None
-
-
-@dataclass(frozen=True)
-class _Pins:
-    """Rows of `work_plugins` and `organization_plugins` by plugin id."""
-
-    work: Mapping[str, WorkPlugin]
-    organization: Mapping[str, OrganizationPlugin]
 
 
 class Chooser:
@@ -90,166 +39,225 @@ class Chooser:
         self._registry = registry
         self._sealer = sealer
         self._instances = instances
-        self._environment = environment
+        self.environment = environment
+        self.probes = Probes(registry, instances, environment.settings, environment.disabled)
 
     async def choose(self, work_id: UUID) -> Choice:
-        """What a first generation of this Work would be.
+        """What a first generation of this Work would be. As `wanted` for a Work without an index."""
+        return await self.wanted(work_id, None)
 
+    async def wanted(self, work_id: UUID, active: IndexGeneration | None) -> Choice:
+        """What index the Work should have now, `active` being the one it has.
+
+        Which stores answer counts only where there are no vectors yet: without an index, or with a lexical one.
+        Behind an index with vectors nothing but configuration changes what is wanted: what was passed over for it
+        stays passed over, and a pinned plugin is wanted whether it answers or not.
         Raises: UnusablePin, Misconfigured; NoStoreAnswers when a moment's silence would leave the Work without vectors.
         """
-        facts, pins = await self._facts(work_id)
-        found = await self._resolve(facts, pins)
-        store_id, embedding = found.store.plugin_id, found.embedding
-        if store_id is None and found.stores_away:
+        standing = await self.standing(work_id)
+        found = await self._answered(standing, active)
+        if found.store.plugin_id is None and found.stores_away:
             raise NoStoreAnswers(f"No vector store answers at the moment: {', '.join(found.stores_away)}.")
+        choice = await self._choice(standing, found, active)
+        return replace(choice, passed_over=tuple(dict.fromkeys(found.store.passed_over)))
+
+    async def explain(self, work_id: UUID, active: IndexGeneration | None = None) -> Resolution:
+        """The choice for this Work with everything that was looked at; records nothing.
+
+        What can't be chosen is told by `problem`, not raised.
+        """
+        return await self.explained(await self.standing(work_id), active, asks=not _has_vectors(active))
+
+    async def explained(self, standing: Standing, active: IndexGeneration | None, *, asks: bool = False) -> Resolution:
+        """The same for what is said, or would be said; `asks` = whether the stores are asked if they answer."""
+        try:
+            store, away = await self._store(standing, active, asks=asks)
+        except UnusablePin as unusable:
+            return Resolution(_unusable("vector-store", unusable), None, None, problem=unusable.message)
+        try:
+            return replace(await self._resolved(standing, store), stores_away=away)
+        except UnusablePin as unusable:
+            return Resolution(store, _unusable("ai-provider", unusable), None, away, unusable.message)
+        except Misconfigured as error:
+            return Resolution(store, None, None, away, error.message)
+
+    async def standing(self, work_id: UUID) -> Standing:
+        """What is said for a Work."""
+        async with self._database.transaction(Reach.of(work_id)) as session:
+            return await work_standing(session, work_id)
+
+    async def resolve(self, standing: Standing, active: IndexGeneration | None) -> Resolution:
+        """The choice by configuration alone. Raises: UnusablePin, Misconfigured."""
+        store, _ = await self._store(standing, active, asks=False)
+        return await self._resolved(standing, store)
+
+    async def refuse_unoffered(self, standing: Standing, found: Resolution, wish: EmbeddingWish) -> None:
+        """Refuse settings that the chosen store or provider can't follow. Raises: Invalid with a fault per field."""
+        store = None if found.store.plugin_id is None else capabilities(self._registry.get(found.store.plugin_id))
+        embeds = None if store is None else store.embeds_on_write
+        if found.provider is None or found.provider.plugin_id is None:
+            refuse_unoffered(wish, provider_id=None, provider=None, store_embeds_on_write=embeds)
+            return
+        async with self._opened(standing, found.provider) as provider:
+            refuse_unoffered(
+                wish, provider_id=found.provider.plugin_id, provider=provider, store_embeds_on_write=embeds
+            )
+
+    def most_dimensions(self, store_id: str | None) -> int | None:
+        """The widest vectors that a store holds."""
+        return None if store_id is None else capabilities(self._registry.get(store_id)).max_dimensions
+
+    def configured(self, standing: Standing, plugin: Plugin, selection: Selection) -> Configured:
+        """The settings of the rung that chose the plugin, all from one place: endpoint and credential belong together.
+
+        A pin without settings takes those of the next level above that has some, at last the environment's.
+        Raises: SettingsMissing.
+        """
+        model = plugin.manifest.settings_model
+        levels: list[tuple[Level, Owner]] = []
+        if selection.rung == "work_pin":
+            levels.append((standing.work, Owner("work", standing.organization_id, standing.work_id)))
+        if selection.rung in ("work_pin", "organization_pin"):
+            levels.append((standing.organization, Owner("organization", standing.organization_id)))
+        for level, owner in levels:
+            say = level.plugins.get(plugin.manifest.id)
+            if say is not None and say.sealed_settings is not None:
+                return Configured(self._sealer.open(say.sealed_settings, model), owner, say.trusted)
+        present = self.environment.settings.get(plugin.manifest.id)
+        if present is None:
+            try:
+                present = parse_settings(plugin.manifest, {})
+            except InvalidPluginSettings as error:
+                raise SettingsMissing(f"'{plugin.manifest.id}' has no settings here: {error.message}") from None
+            if selection.rung != "operator_pin" and any(endpoints(present)):  # a default may lie in our own network
+                raise SettingsMissing(f"'{plugin.manifest.id}' has no settings here, and its endpoint has to be named.")
+        return Configured(present, Owner("environment"))
+
+    async def _answered(self, standing: Standing, active: IndexGeneration | None) -> Resolution:
+        """The choice; without vectors yet the stores are asked whether they answer."""
+        store, away = await self._store(standing, active, asks=not _has_vectors(active))
+        return replace(await self._resolved(standing, store), stores_away=away)
+
+    async def _store(
+        self, standing: Standing, active: IndexGeneration | None, *, asks: bool
+    ) -> tuple[Selection, tuple[str, ...]]:
+        """The chosen store, and those that were slow or away at this moment where that left none."""
+        if not asks:
+            passed_over = () if active is None else active.passed_over or ()
+            return self._select("vector-store", standing, first_generation=False, passed_over=passed_over), ()
+        answers = await self.probes.stores()
+        store = self._select("vector-store", standing, availability=answers)
+        looked = dict.fromkeys(store.passed_over if store.plugin_id is None else ())
+        return store, tuple(one for one in looked if one in answers and answers[one].temporary)
+
+    async def _resolved(self, standing: Standing, store: Selection) -> Resolution:
+        if store.plugin_id is None:
+            return Resolution(store, None, None)
+        embeds = capabilities(self._registry.get(store.plugin_id)).embeds_on_write
+        alone = self._embedding(standing, None, embeds)
+        if alone.mode == "plugin":  # no provider is chosen, opened or asked
+            return Resolution(store, None, alone)
+        provider = self._select("ai-provider", standing, first_generation=False)
+        if provider.plugin_id is None:
+            return Resolution(store, provider, alone)
+        async with self._opened(standing, provider) as opened:
+            return Resolution(store, provider, self._embedding(standing, opened, embeds))
+
+    def _embedding(self, standing: Standing, provider: EmbeddingProvider | None, embeds: bool) -> EmbeddingChoice:
+        return resolve_model(
+            environment=self.environment.wish,
+            organization=wish_of(standing.organization.settings),
+            work=wish_of(standing.work.settings),
+            provider=provider,
+            store_embeds_on_write=embeds,
+        )
+
+    @asynccontextmanager
+    async def _opened(self, standing: Standing, selection: Selection) -> AsyncIterator[EmbeddingProvider]:
+        plugin = self._registry.get(selection.require())
+        found = self.configured(standing, plugin, selection)
+        provider: EmbeddingProvider = self._instances.build(plugin, found.settings, trusted=found.trusted)
+        try:
+            yield provider
+        finally:
+            await provider.close()
+
+    def _select(
+        self,
+        category: Category,
+        standing: Standing,
+        *,
+        availability: Mapping[str, AvailabilityFact | None] | None = None,
+        first_generation: bool = True,
+        passed_over: "tuple[str, ...] | list[str]" = (),
+    ) -> Selection:
+        environment = self.environment
+        is_store = category == "vector-store"
+        return walk(
+            category,
+            candidates=[self._candidate(plugin, standing) for plugin in self._registry.plugins()],
+            operator_pin=environment.store_pin if is_store else environment.provider_pin,
+            work_pin=standing.work.pin(category),
+            organization_pin=standing.organization.pin(category),
+            soft_default=environment.store_default if is_store else environment.provider_default,
+            availability=availability,
+            first_generation=first_generation,
+            passed_over=passed_over,
+            broken=self._registry.broken_reasons(),
+        )
+
+    def _candidate(self, plugin: Plugin, standing: Standing) -> Candidate:
+        plugin_id = plugin.manifest.id
+        says = (standing.work.plugins.get(plugin_id), standing.organization.plugins.get(plugin_id))
+        enabled = plugin_id not in self.environment.disabled and all(say is None or say.enabled for say in says)
+        return Candidate(plugin.manifest, enabled, plugin_id in self.environment.settings)
+
+    async def _choice(self, standing: Standing, found: Resolution, active: IndexGeneration | None) -> Choice:
+        store_id, embedding = found.store.plugin_id, found.embedding
         if store_id is None or embedding is None:
             return Choice()
         store_plugin = self._registry.get(store_id)
         if embedding.mode == "plugin":
-            instance = await self._instance(facts, store_plugin, found.store, pins)
-            return Choice(store_id, instance, "plugin", dims=_capabilities(store_plugin).native_dimensions)
+            instance = await self._instance(standing, store_plugin, found.store)
+            return Choice(store_id, instance, "plugin", dims=capabilities(store_plugin).native_dimensions)
         if found.provider is None or found.provider.plugin_id is None or embedding.model is None:
             return Choice()
-        provider_plugin = self._registry.get(found.provider.plugin_id)
-        provider_instance = await self._instance(facts, provider_plugin, found.provider, pins)
-        provider: EmbeddingProvider = await self._instances.open(work_id, provider_instance)
-        model, dims = provider.find_model(embedding.model), embedding.dimensions
+        async with self._opened(standing, found.provider) as provider:
+            model, dims = provider.find_model(embedding.model), embedding.dimensions
         if model is None or dims is None:
             return Choice()
-        if dims > _capabilities(store_plugin).max_dimensions:
+        if dims > capabilities(store_plugin).max_dimensions:
             raise TooManyDimensions(
-                f"'{store_id}' holds at most {_capabilities(store_plugin).max_dimensions} dimensions."
+                f"'{store_id}' holds at most {capabilities(store_plugin).max_dimensions} dimensions."
             )
+        fingerprint = model.fingerprint(found.provider.plugin_id, dims)
         return Choice(
             vector_store_id=store_id,
-            store_instance_id=await self._instance(facts, store_plugin, found.store, pins),
+            store_instance_id=await self._instance(standing, store_plugin, found.store),
             embedding_mode=embedding.mode,
             embedding_provider_id=found.provider.plugin_id,
-            provider_instance_id=provider_instance,
+            provider_instance_id=await self._provider_instance(standing, found.provider, fingerprint, active),
             embedding_model=model.name,
-            model_fingerprint=model.fingerprint(found.provider.plugin_id, dims),
+            model_fingerprint=fingerprint,
             dims=dims,
         )
 
-    async def explain(self, work_id: UUID) -> Resolution:
-        """The chain for this Work with every rung looked at; records nothing. Raises: as `choose`."""
-        return await self._resolve(*await self._facts(work_id))
+    async def _provider_instance(
+        self, standing: Standing, selection: Selection, fingerprint: str, active: IndexGeneration | None
+    ) -> UUID:
+        """The active index keeps its instance where another would give the same vectors from the same place."""
+        plugin = self._registry.get(selection.require())
+        found = await self._instance(standing, plugin, selection)
+        if active is None or active.provider_instance_id in (None, found) or active.model_fingerprint != fingerprint:
+            return found
+        async with self._database.transaction(_reach(standing)) as session:
+            same = await self._instances.are_at_one_place(session, plugin, found, active.provider_instance_id)
+        return active.provider_instance_id if same else found
 
-    async def _facts(self, work_id: UUID) -> tuple[WorkFacts, _Pins]:
-        async with self._database.transaction(Reach.of(work_id)) as session:
-            facts = await work_facts(session, work_id)
-            return facts, await _pins(session, facts)
-
-    async def _resolve(self, facts: WorkFacts, pins: _Pins) -> Resolution:
-        answers = await self._store_availability()
-        store = self._select("vector-store", pins, answers)
-        if store.plugin_id is None:
-            away = [plugin_id for plugin_id in dict.fromkeys(store.passed_over) if answers[plugin_id].temporary]
-            return Resolution(store, None, None, tuple(away))
-        provider = self._select("ai-provider", pins, self._provider_availability())
-        opened: EmbeddingProvider | None = None
-        if provider.plugin_id is not None:
-            plugin = self._registry.get(provider.plugin_id)
-            opened = self._instances.build(plugin, self._settings(plugin, provider, pins)[0])
-        try:
-            embedding = resolve_model(
-                environment=self._environment.wish,
-                organization=_wish(facts.organization_settings),
-                work=_wish(facts.work_settings),
-                provider=opened,
-                store_embeds_on_write=_capabilities(self._registry.get(store.plugin_id)).embeds_on_write,
-            )
-        finally:
-            if opened is not None:
-                await opened.close()
-        return Resolution(store, provider, embedding)
-
-    async def availability_of(self, plugin: Plugin) -> tuple[bool, str | None]:
-        """Whether a plugin answers with the environment's settings, and if not, why."""
-        plugin_id = plugin.manifest.id
-        if plugin_id in self._environment.disabled:
-            return False, "it is disabled"
-        if plugin.manifest.category == "vector-store":
-            answer = await self._probe(plugin)
-            return answer.ok, answer.reason
-        configured = plugin_id in self._environment.settings
-        return configured, None if configured else "the environment does not configure it"
-
-    def _select(
-        self, category: Category, pins: _Pins, availability: Mapping[str, AvailabilityFact | None]
-    ) -> Selection:
-        environment = self._environment
-        is_store = category == "vector-store"
-        return walk(
-            category,
-            candidates=[Candidate(p.manifest, self._is_enabled(p, pins)) for p in self._registry.plugins()],
-            operator_pin=environment.store_pin if is_store else environment.provider_pin,
-            work_pin=_pinned(pins.work, category),
-            organization_pin=_pinned(pins.organization, category),
-            soft_default=environment.store_default if is_store else environment.provider_default,
-            availability=availability,
-            broken=self._registry.broken_reasons(),
-        )
-
-    def _is_enabled(self, plugin: Plugin, pins: _Pins) -> bool:
-        plugin_id = plugin.manifest.id
-        rows = (pins.work.get(plugin_id), pins.organization.get(plugin_id))
-        return plugin_id not in self._environment.disabled and all(row is None or row.enabled for row in rows)
-
-    def _settings(self, plugin: Plugin, selection: Selection, pins: _Pins) -> tuple[BaseModel, str]:
-        """Settings come from the rung that chose the plugin."""
-        model = plugin.manifest.settings_model
-        if selection.rung in ("work_pin", "organization_pin"):
-            rung = "work" if selection.rung == "work_pin" else "organization"
-            rows: Mapping[str, Any] = pins.work if rung == "work" else pins.organization
-            sealed = rows[plugin.manifest.id].sealed_settings
-            if sealed is not None:
-                return self._sealer.open(sealed, model), rung
-        return self._environment.settings.get(plugin.manifest.id) or model.model_validate({}), "environment"
-
-    async def _instance(self, facts: WorkFacts, plugin: Plugin, selection: Selection, pins: _Pins) -> UUID:
-        settings, rung = self._settings(plugin, selection, pins)
-        owner = Owner("environment")
-        if rung == "work":
-            owner = Owner("work", facts.organization_id, facts.work_id)
-        elif rung == "organization":
-            owner = Owner("organization", facts.organization_id)
-        reach = Reach.of(facts.work_id, organizations=[facts.organization_id])
-        async with self._database.transaction(reach) as session:
-            return await self._instances.ensure(session, plugin, settings, owner)
-
-    async def _store_availability(self) -> dict[str, Availability]:
-        """Ask every store that could be chosen without a pin; only a first generation depends on it."""
-        found: dict[str, Availability] = {}
-        for plugin in self._registry.plugins("vector-store"):
-            if plugin.manifest.id in self._environment.disabled or plugin.manifest.id == "memory":
-                continue
-            found[plugin.manifest.id] = await self._probe(plugin)
-        return found
-
-    async def _probe(self, plugin: Plugin) -> Availability:
-        settings = self._environment.settings.get(plugin.manifest.id)
-        if settings is None:
-            return Availability(False, "the environment does not configure it")
-        try:
-            store = self._instances.build(plugin, settings)
-        except AppError as error:
-            return Availability(False, error.message)
-        try:
-            async with asyncio.timeout(PROBE_TIMEOUT_S):
-                answer: Availability = await store.is_available()
-                return answer
-        except TimeoutError:
-            return Availability(False, "it did not answer in time", temporary=True)
-        finally:
-            await store.close()
-
-    def _provider_availability(self) -> dict[str, AvailabilityFact | None]:
-        """A provider counts as available when the environment configures it: asking would cost money."""
-        return {
-            plugin.manifest.id: Availability(plugin.manifest.id in self._environment.settings)
-            for plugin in self._registry.plugins("ai-provider")
-        }
+    async def _instance(self, standing: Standing, plugin: Plugin, selection: Selection) -> UUID:
+        found = self.configured(standing, plugin, selection)
+        async with self._database.transaction(_reach(standing)) as session:
+            return await self._instances.ensure(session, plugin, found.settings, found.owner, trusted=found.trusted)
 
 
 class NoStoreAnswers(Unavailable):
@@ -264,19 +272,14 @@ class TooManyDimensions(Misconfigured):
     code = "too_many_dimensions"
 
 
-async def _pins(session: AsyncSession, facts: WorkFacts) -> _Pins:
-    work = await session.scalars(select(WorkPlugin).where(WorkPlugin.work_id == facts.work_id))
-    organization = await session.scalars(
-        select(OrganizationPlugin).where(OrganizationPlugin.organization_id == facts.organization_id)
-    )
-    return _Pins({row.plugin_id: row for row in work}, {row.plugin_id: row for row in organization})
+class SettingsMissing(Misconfigured):
+    """A plugin is chosen that needs settings, and none are given."""
+
+    code = "plugin_settings_missing"
 
 
-def _pinned(rows: Mapping[str, Any], category: str) -> str | None:
-    return next((row.plugin_id for row in rows.values() if row.pinned and row.category == category), None)
-
-
-def _wish(settings: Mapping[str, Any]) -> EmbeddingWish:
+def wish_of(settings: Mapping[str, Any]) -> EmbeddingWish:
+    """What a level's settings say of embedding."""
     return EmbeddingWish(
         mode=settings.get("kb_embedding_mode"),
         model=settings.get("kb_embedding_model"),
@@ -284,6 +287,23 @@ def _wish(settings: Mapping[str, Any]) -> EmbeddingWish:
     )
 
 
-def _capabilities(plugin: Plugin) -> VectorStoreCapabilities:
+def capabilities(plugin: Plugin) -> VectorStoreCapabilities:
+    """What a vector store can do; of another plugin: nothing special."""
     manifest = plugin.manifest
     return manifest.store if isinstance(manifest, VectorStoreManifest) else VectorStoreCapabilities()
+
+
+def _has_vectors(active: IndexGeneration | None) -> bool:
+    return active is not None and active.vector_store_id is not None
+
+
+def _reach(standing: Standing) -> Reach:
+    works = () if standing.work_id is None else (standing.work_id,)
+    return Reach.of(*works, organizations=[standing.organization_id])
+
+
+def _unusable(category: Category, error: AppError) -> Selection:
+    """The looks of a chain that ended at an unusable pin."""
+    found = error.facts.get("rungs")
+    looked = tuple(RungLooked(**dict(rung)) for rung in found) if isinstance(found, list) else ()
+    return Selection(category, None, looked[-1].rung if looked else "none", looked)

@@ -7,9 +7,11 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.chunking.contract import ChunkSettings
+from app.chunking.settings import fitting
 from app.db.base import new_id
 from app.db.engine import Database, Reach, Transaction
-from app.indexing.choosing import Choice, Chooser
+from app.indexing.choices import Choice
+from app.indexing.choosing import Chooser
 from app.indexing.facts import work_facts
 from app.indexing.going_live import find_active
 from app.indexing.models import IndexGeneration
@@ -45,9 +47,9 @@ class Generations:
         """Environment default → organization → Work, later wins."""
         facts = await work_facts(session, work_id)
         merged = {**facts.organization_settings, **facts.work_settings}
-        return ChunkSettings(
-            size_tokens=merged.get("chunk_size_tokens", self._chunks.size_tokens),
-            overlap_tokens=merged.get("chunk_overlap_tokens", self._chunks.overlap_tokens),
+        return fitting(
+            merged.get("chunk_size_tokens", self._chunks.size_tokens),
+            merged.get("chunk_overlap_tokens", self._chunks.overlap_tokens),
         )
 
 
@@ -67,6 +69,7 @@ async def _add(session: AsyncSession, work_id: UUID, choice: Choice) -> IndexGen
         embedding_model=choice.embedding_model,
         model_fingerprint=choice.model_fingerprint,
         dims=choice.dims,
+        passed_over=list(choice.passed_over),
         documents_done=0,
         documents_total=0,
         documents_refused=0,

@@ -4,6 +4,7 @@ from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, String, Text, UniqueConstraint, text
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.db.base import Base, new_id
@@ -12,7 +13,10 @@ STATES = ("building", "active", "retired", "removing", "removed", "failed", "can
 
 
 class IndexGeneration(Base):
-    """One complete index of a Work. Without a store or provider it is lexical: both instances are null."""
+    """One complete index of a Work. Without a store or provider it is lexical: both instances are null.
+
+    `passed_over` = the stores that were away when the choice was made, and so were not chosen.
+    """
 
     __tablename__ = "index_generations"
     __table_args__ = (
@@ -38,6 +42,7 @@ class IndexGeneration(Base):
     embedding_model: Mapped[str | None] = mapped_column(String(255))
     model_fingerprint: Mapped[str | None] = mapped_column(String(64))
     dims: Mapped[int | None]
+    passed_over: Mapped[list[str]] = mapped_column(ARRAY(String(63)), default=list, server_default=text("'{}'"))
     documents_done: Mapped[int] = mapped_column(default=0)
     documents_total: Mapped[int] = mapped_column(default=0)
     documents_refused: Mapped[int] = mapped_column(default=0)

@@ -18,6 +18,7 @@ from app.indexing.models import IndexGeneration
 from app.plugins.manifest import VectorStoreManifest
 from app.plugins.registry import Plugin, Registry
 from app.plugins.selection import Selection
+from app.vector_stores.contract import Availability
 
 router = APIRouter(prefix="/v1")
 LAST_NUMBER = 2**31 - 1
@@ -35,7 +36,7 @@ async def list_plugins(request: Request) -> schemas.PluginList:
     """List the installed plugins with tenancy shape, limits and settings; the broken ones with the reason."""
     registry: Registry = request.app.state.registry
     chooser: Chooser = request.app.state.chooser
-    items = [_plugin(plugin, *await chooser.availability_of(plugin)) for plugin in registry.plugins()]
+    items = [_plugin(plugin, await chooser.probes.of_environment(plugin)) for plugin in registry.plugins()]
     items += [_broken(name, reason) for name, reason in registry.broken_reasons().items()]
     return schemas.PluginList(items=items, next_cursor=None)
 
@@ -50,7 +51,7 @@ async def explain_work(
     async with database.transaction(Reach.of(organizations=[caller.organization_id])) as session:
         await access.enter_work(session, caller, work_id)
         active = await find_active(session, work_id)
-    found = await chooser.explain(work_id)
+    found = await chooser.explain(work_id, active)
     embedding = found.embedding
     return schemas.ResolutionAnswer(
         vector_store=_selection(found.store),
@@ -64,6 +65,7 @@ async def explain_work(
             )
             for look in (() if embedding is None else embedding.looked)
         ],
+        problem=found.problem,
         active_generation_id=None if active is None else active.id,
     )
 
@@ -117,7 +119,7 @@ def _selection(found: Selection) -> schemas.SelectionAnswer:
     )
 
 
-def _plugin(plugin: Plugin, available: bool, reason: str | None) -> schemas.PluginAnswer:
+def _plugin(plugin: Plugin, answer: Availability) -> schemas.PluginAnswer:
     manifest = plugin.manifest
     abilities = (
         manifest.store.model_dump()
@@ -131,8 +133,8 @@ def _plugin(plugin: Plugin, available: bool, reason: str | None) -> schemas.Plug
         category=manifest.category,
         distribution=manifest.distribution,
         system_plugin=manifest.system_plugin,
-        available=available,
-        reason=reason,
+        available=answer.ok,
+        reason=answer.reason,
         capabilities=abilities,
         settings_schema=manifest.settings_model.model_json_schema(),
         extra=manifest.extra,

@@ -1,9 +1,26 @@
 """JSON shapes of plugins, resolution and generations."""
 
-from typing import Any
+import json
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from app.http.shapes import Instant, Shape
+from pydantic import AfterValidator, Field
+from typing_extensions import TypeAliasType
+
+from app.http.shapes import CleanText, Instant, Omittable, Shape, clean_tree
+
+MAX_SETTINGS_BYTES = 65_536
+EmbeddingMode = TypeAliasType("EmbeddingMode", Literal["platform", "plugin", "auto"])
+PluginId = Annotated[CleanText, Field(min_length=1, max_length=63)]
+
+
+def _bounded(value: dict[str, Any]) -> dict[str, Any]:
+    if len(json.dumps(value)) > MAX_SETTINGS_BYTES:
+        raise ValueError(f"must have at most {MAX_SETTINGS_BYTES} bytes as JSON")
+    return value
+
+
+PluginSettings = Annotated[dict[str, Any], AfterValidator(clean_tree), AfterValidator(_bounded)]
 
 
 class PluginAnswer(Shape):
@@ -58,7 +75,7 @@ class LevelAnswer(Shape):
 
 
 class ResolutionAnswer(Shape):
-    """What a first index of this Work would be, and which one it has."""
+    """What index this Work should have now, and which one it has. `problem` = why none can be made of it."""
 
     vector_store: SelectionAnswer
     embedding_provider: SelectionAnswer | None
@@ -66,6 +83,7 @@ class ResolutionAnswer(Shape):
     embedding_model: str | None
     dims: int | None
     levels: list[LevelAnswer]
+    problem: str | None
     active_generation_id: UUID | None
 
 
@@ -93,3 +111,94 @@ class GenerationList(Shape):
 
     items: list[GenerationAnswer]
     next_cursor: str | None
+
+
+class PluginPut(Shape):
+    """What a Work or an organization says of a plugin.
+
+    `settings` left out: the stored ones stay; null removes them. Secrets left out of `settings` stay, as long as the
+    settings name the same place.
+    """
+
+    enabled: bool = True
+    pinned: bool = False
+    settings: PluginSettings | None = None
+
+
+class PluginEntry(Shape):
+    """A plugin as a Work or an organization sees it. Secrets are never shown; `secrets_set` names those there are.
+
+    `enabled` and `pinned` are what is said here; `disabled_by` (`operator`, `organization` or `work`) decides.
+    """
+
+    plugin_id: str
+    name: str
+    category: str
+    enabled: bool
+    pinned: bool
+    disabled_by: str | None
+    settings: dict[str, Any] | None
+    secrets_set: list[str]
+
+
+class PluginEntryList(Shape):
+    """Every plugin that is installed, or of which something is said here."""
+
+    items: list[PluginEntry]
+    next_cursor: str | None
+
+
+class PluginCheck(Shape):
+    """Settings to try, else those of the operator."""
+
+    settings: Omittable[PluginSettings] = None
+
+
+class PluginCheckAnswer(Shape):
+    """Whether the plugin answers with these settings, and what it tells of itself."""
+
+    available: bool
+    reason: str | None
+    facts: dict[str, Any]
+
+
+class SettingsPatch(Shape):
+    """Changes to the settings of a Work or an organization (JSON Merge Patch: null removes one)."""
+
+    kb_vector_store_id: PluginId | None = None
+    kb_embedding_provider_id: PluginId | None = None
+    kb_embedding_mode: EmbeddingMode | None = None
+    kb_embedding_model: Annotated[CleanText, Field(min_length=1, max_length=255)] | None = None
+    kb_embedding_dimensions: Annotated[int, Field(ge=1, le=16_000, strict=True)] | None = None
+    chunk_size_tokens: Annotated[int, Field(strict=True)] | None = None
+    chunk_overlap_tokens: Annotated[int, Field(strict=True)] | None = None
+    max_results: Annotated[int, Field(ge=1, le=100, strict=True)] | None = None
+
+
+class TextSetting(Shape):
+    """The effective value, the rung it came from, and what is set at this very level."""
+
+    value: str | None
+    rung: str
+    own: str | None
+
+
+class NumberSetting(Shape):
+    """The effective value, the rung it came from, and what is set at this very level."""
+
+    value: int | None
+    rung: str
+    own: int | None
+
+
+class SettingsAnswer(Shape):
+    """Every setting: what holds, which rung says so, and what is set here."""
+
+    kb_vector_store_id: TextSetting
+    kb_embedding_provider_id: TextSetting
+    kb_embedding_mode: TextSetting
+    kb_embedding_model: TextSetting
+    kb_embedding_dimensions: NumberSetting
+    chunk_size_tokens: NumberSetting
+    chunk_overlap_tokens: NumberSetting
+    max_results: NumberSetting

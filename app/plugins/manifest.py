@@ -28,7 +28,10 @@ class PluginManifest(BaseModel):
     """Identity and defaults of a plugin.
 
     `settings_model` is a Pydantic model with `extra="forbid"`; its secrets are `SecretStr`. Fields listed in
-    `location_fields` say *where* the plugin's data is: changing one makes a new instance, changing another does not.
+    `location_fields` say *where* the plugin's data is, those in `fact_fields` *what* it is (a model's facts):
+    changing one of either makes a new instance, and the old one keeps its own; changing another does not.
+    `json_schema_extra` marks what only an operator sets (`{"operator_only": True}`) and what is an endpoint
+    (`{"endpoint": True}`), see `app.plugins.fields`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -44,6 +47,7 @@ class PluginManifest(BaseModel):
     extra: str | None = None
     settings_model: type[BaseModel] = NoSettings
     location_fields: tuple[str, ...] = ()
+    fact_fields: tuple[str, ...] = ()
     selectable_in_form: bool = False
     docs_url: str | None = None
     tested_against: Literal["real", "double"] = "real"

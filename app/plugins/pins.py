@@ -11,7 +11,10 @@ from app.db.base import Base, new_id
 
 
 class OrganizationPlugin(Base):
-    """An organization's say about a plugin: `enabled` False hides it, `pinned` chooses it."""
+    """An organization's say about a plugin: `enabled` False hides it, `pinned` chooses it.
+
+    `trusted` = an operator set the endpoints and paths in the settings: they may lie in a private network.
+    """
 
     __tablename__ = "organization_plugins"
     __table_args__ = (
@@ -30,6 +33,7 @@ class OrganizationPlugin(Base):
     enabled: Mapped[bool] = mapped_column(default=True)
     pinned: Mapped[bool] = mapped_column(default=False)
     sealed_settings: Mapped[bytes | None] = mapped_column(LargeBinary)
+    trusted: Mapped[bool] = mapped_column(default=False, server_default=text("false"))
     updated_at: Mapped[datetime] = mapped_column(server_default=text("now()"))
 
 
@@ -47,6 +51,7 @@ class WorkPlugin(Base):
     enabled: Mapped[bool] = mapped_column(default=True)
     pinned: Mapped[bool] = mapped_column(default=False)
     sealed_settings: Mapped[bytes | None] = mapped_column(LargeBinary)
+    trusted: Mapped[bool] = mapped_column(default=False, server_default=text("false"))
     updated_at: Mapped[datetime] = mapped_column(server_default=text("now()"))
 
 
@@ -85,5 +90,6 @@ class PluginInstance(Base):
     work_id: Mapped[UUID | None] = mapped_column(ForeignKey("works.id", ondelete="CASCADE"))
     fingerprint: Mapped[str] = mapped_column(String(64))
     sealed_settings: Mapped[bytes | None] = mapped_column(LargeBinary)
+    trusted: Mapped[bool] = mapped_column(default=False, server_default=text("false"))
     public_settings: Mapped[dict[str, Any]] = mapped_column(default=dict)
     created_at: Mapped[datetime] = mapped_column(server_default=text("now()"))

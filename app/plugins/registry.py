@@ -136,7 +136,8 @@ def _load(name: str, target: str) -> Plugin | Broken:
     manifest = getattr(found, "manifest", None)
     if not isinstance(found, type) or not isinstance(manifest, PluginManifest):
         return Broken(name, target, "it names no class with a `manifest`")
-    missing = [field for field in manifest.location_fields if field not in manifest.settings_model.model_fields]
-    if missing:
-        return Broken(name, target, f"its location_fields are not in its settings: {', '.join(missing)}")
+    for group in ("location_fields", "fact_fields"):
+        missing = [field for field in getattr(manifest, group) if field not in manifest.settings_model.model_fields]
+        if missing:
+            return Broken(name, target, f"its {group} are not in its settings: {', '.join(missing)}")
     return Plugin(manifest, target, found)

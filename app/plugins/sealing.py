@@ -2,10 +2,8 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar, runtime_checkable
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from pydantic import BaseModel, SecretBytes, SecretStr, ValidationError
@@ -14,8 +12,7 @@ from pydantic_core import to_jsonable_python
 from app.errors import Misconfigured
 from app.plugins.errors import SealedSettingsUnreadable
 from app.plugins.manifest import PluginManifest
-
-SECRET_PARAMETER: Final = re.compile(r"pass(word|phrase|wd)?|secret|token|(^|_|-)key$|^sig$", re.IGNORECASE)
+from app.plugins.secrets import revealed, without_secrets
 
 S = TypeVar("S", bound=BaseModel)
 
@@ -50,7 +47,7 @@ class Sealer:
 
     def seal(self, settings: BaseModel) -> bytes:
         """All fields of the settings, defaults and revealed secrets too, as encrypted JSON."""
-        plain = to_jsonable_python(_revealed(settings.model_dump(mode="python", by_alias=True)))
+        plain = to_jsonable_python(revealed(settings.model_dump(mode="python", by_alias=True)))
         return self._all.encrypt(json.dumps(plain, ensure_ascii=False).encode())
 
     def open(self, sealed: bytes, model: type[S]) -> S:
@@ -98,11 +95,14 @@ class HasLocation(Protocol):
         ...
 
 
-def fingerprint(manifest: PluginManifest, settings: BaseModel, *, plugin: object = None) -> str:
-    """Where an instance of a plugin is, as 32 hex digits: another place, another fingerprint.
+def fingerprint(
+    manifest: PluginManifest, settings: BaseModel, *, plugin: object = None, place_only: bool = False
+) -> str:
+    """Which instance of a plugin it is, as 32 hex digits: another place or other facts, another fingerprint.
 
-    Only `location_fields` count, URLs without their passwords, secret parameters and trailing slashes; or, where the
-    class `plugin` has a `location`, what that returns. So rotating a secret changes nothing.
+    Only `location_fields` count, URLs without their passwords, secret parameters and trailing slashes (or, where the
+    class `plugin` has a `location`, what that returns), and, unless `place_only`, the `fact_fields`. So rotating a
+    secret changes nothing.
     Raises: Misconfigured when a location field is a secret that is no URL: such a plugin needs a `location`.
     """
     if isinstance(plugin, HasLocation):
@@ -110,20 +110,10 @@ def fingerprint(manifest: PluginManifest, settings: BaseModel, *, plugin: object
     else:
         where = {name: _place(manifest, name, getattr(settings, name)) for name in manifest.location_fields}
     facts = {"plugin": manifest.id, "where": to_jsonable_python(where)}
+    if manifest.fact_fields and not place_only:
+        facts["facts"] = {name: to_jsonable_python(getattr(settings, name)) for name in manifest.fact_fields}
     text = json.dumps(facts, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def without_secrets(url: str) -> str:
-    """A URL without password, secret query parameters, fragment and trailing slash; scheme and host in lower case.
-
-    The user's name stays, and so does every other parameter: they may say which database it is.
-    """
-    parts = urlsplit(url)
-    user, at, host = parts.netloc.rpartition("@")
-    kept = [(key, value) for key, value in parse_qsl(parts.query, True) if not SECRET_PARAMETER.search(key)]
-    netloc = user.partition(":")[0] + at + host.lower()
-    return urlunsplit((parts.scheme, netloc, parts.path.rstrip("/"), urlencode(sorted(kept)), ""))
 
 
 def _place(manifest: PluginManifest, name: str, value: object) -> object:
@@ -131,7 +121,7 @@ def _place(manifest: PluginManifest, name: str, value: object) -> object:
         return {str(key): _place(manifest, name, item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_place(manifest, name, item) for item in value]
-    plain = to_jsonable_python(_revealed(value))
+    plain = to_jsonable_python(revealed(value))
     if isinstance(plain, str) and "://" in plain:
         return without_secrets(plain)
     if isinstance(value, SecretStr | SecretBytes):
@@ -139,13 +129,6 @@ def _place(manifest: PluginManifest, name: str, value: object) -> object:
     return plain
 
 
-def _revealed(value: Any) -> Any:
-    """The value with every secret in it revealed."""
-    if isinstance(value, SecretStr | SecretBytes):
-        plain = value.get_secret_value()
-        return plain.decode() if isinstance(plain, bytes) else plain
-    if isinstance(value, dict):
-        return {key: _revealed(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_revealed(item) for item in value]
-    return value
+def with_facts(manifest: PluginManifest, settings: S, facts: S) -> S:
+    """`settings` with the `fact_fields` of another: today's secrets, and what an older instance was made with."""
+    return settings.model_copy(update={name: getattr(facts, name) for name in manifest.fact_fields})

@@ -51,10 +51,14 @@ class AvailabilityFact(Protocol):
 
 @dataclass(frozen=True)
 class Candidate:
-    """A registered plugin, and whether it is enabled for this Work."""
+    """A registered plugin, whether it is enabled for this Work, and whether the environment configures it.
+
+    What the environment does not configure can only be pinned: below the pins the settings are the environment's.
+    """
 
     manifest: PluginManifest
     enabled: bool = True
+    configured: bool = True
 
 
 @dataclass(frozen=True)
@@ -228,7 +232,11 @@ class _Chain:
             return f"it lacks the capability '{self._capability}'"
         if not candidate.enabled:
             return "it is disabled"
-        return "it is only used when it is pinned" if plugin_id in ONLY_WHEN_PINNED and not pinned else None
+        if pinned:
+            return None
+        if plugin_id in ONLY_WHEN_PINNED:
+            return "it is only used when it is pinned"
+        return None if candidate.configured else "the environment does not configure it"
 
     def _passing(self, rung: Rung, plugin_ids: Iterable[str]) -> Iterator[str]:
         """The plugins that can be selected on a rung below the pins; the others are noted with the reason."""

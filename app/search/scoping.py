@@ -34,11 +34,12 @@ _SNAPSHOT = """
                  order by d.language limit 1)
           from spoken s where s.language is not null
     )
-    select w.organization_id, w.settings, k.ids, k.chunks, k.length,
+    select w.organization_id, o.settings || w.settings, k.ids, k.chunks, k.length,
            (select array_agg(language) from spoken where language is not null) as languages,
            g.id, g.number, g.vector_store_id, g.store_instance_id, g.embedding_provider_id, g.provider_instance_id,
            g.embedding_model, g.model_fingerprint, g.dims
       from works w
+      join organizations o on o.id = w.organization_id
       left join index_generations g on g.work_id = w.id and g.state = 'active'
       cross join lateral (
         select coalesce(array_agg(b.id order by b.id), '{}') as ids, coalesce(sum(b.live_chunks), 0)::bigint as chunks,

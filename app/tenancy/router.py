@@ -11,6 +11,7 @@ from app.http.session import SessionDep
 from app.http.shapes import Shape
 from app.identity.dependencies import CallerDep, needs
 from app.tenancy import schemas, service
+from app.tenancy.administering import view_work
 from app.tenancy.models import ApiKey, Work
 
 router = APIRouter(prefix="/v1")
@@ -97,6 +98,20 @@ async def list_works(session: SessionDep, caller: CallerDep, query: Annotated[Pa
     works = await service.list_works(session, caller, after=after, limit=query.limit + 1)
     items, next_cursor = paginate(works, query.limit, lambda work: (work.id,))
     return schemas.WorkList(items=[_work(w) for w in items], next_cursor=next_cursor)
+
+
+@router.get("/works/{work_id}", operation_id="get_work", tags=["works"], dependencies=[needs("read")])
+async def get_work(session: SessionDep, caller: CallerDep, work_id: UUID) -> schemas.WorkAnswer:
+    """One Work by its id."""
+    return _work(await view_work(session, caller, work_id))
+
+
+@router.patch("/works/{work_id}", operation_id="change_work", tags=["works"], dependencies=[needs("admin")])
+async def change_work(
+    session: SessionDep, caller: CallerDep, work_id: UUID, body: schemas.WorkPatch
+) -> schemas.WorkAnswer:
+    """Change the name of a Work."""
+    return _work(await service.rename_work(session, caller, work_id, body.name))
 
 
 @router.post(

@@ -52,6 +52,12 @@ class WorkCreate(Shape):
     name: Name
 
 
+class WorkPatch(Shape):
+    """Changes to a Work (JSON Merge Patch)."""
+
+    name: Omittable[Name] = None
+
+
 class WorkAnswer(Shape):
     """A Work."""
 

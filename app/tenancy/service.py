@@ -14,6 +14,7 @@ from app.db.base import new_id
 from app.db.engine import widen
 from app.errors import Conflict, FieldFault, Forbidden, Invalid
 from app.identity.caller import Caller, Scope
+from app.tenancy.administering import administer, administer_work, is_administrator
 from app.tenancy.errors import ApiKeyNotFound, OrganizationNotFound, UserNotFound, WorkNotFound
 from app.tenancy.keys import hash_key, new_key, visible_prefix
 from app.tenancy.models import ApiKey, Organization, OrganizationMember, User, Work
@@ -51,7 +52,7 @@ async def create_user(
     session: AsyncSession, caller: Caller, *, organization_id: UUID, subject: str, name: str, role: str
 ) -> User:
     """A new user with a role. Raises: OrganizationNotFound, SubjectTaken, Forbidden."""
-    await _administer(session, caller, organization_id)
+    await administer(session, caller, organization_id)
     if role == "owner" and not (caller.has("operator") or caller.role == "owner"):
         raise Forbidden("Only an owner makes another owner.")
     user = User(id=new_id(), organization_id=organization_id, subject=subject, name=name, created_at=datetime.now(UTC))
@@ -69,7 +70,7 @@ async def create_user(
 async def create_work(session: AsyncSession, caller: Caller, *, organization_id: UUID | None, name: str) -> Work:
     """A new Work. Raises: OrganizationNotFound, Forbidden."""
     organization_id = organization_id or caller.organization_id
-    await _administer(session, caller, organization_id)
+    await administer(session, caller, organization_id)
     work = Work(id=new_id(), organization_id=organization_id, name=name, settings={}, created_at=datetime.now(UTC))
     await widen(session, work.id)
     session.add(work)
@@ -85,6 +86,15 @@ async def list_works(session: AsyncSession, caller: Caller, *, after: UUID | Non
     if after is not None:
         query = query.where(Work.id > after)
     return (await session.scalars(query.order_by(Work.id).limit(limit))).all()
+
+
+async def rename_work(session: AsyncSession, caller: Caller, work_id: UUID, name: str | None) -> Work:
+    """Give a Work another name; None changes nothing. Raises: WorkNotFound, Forbidden."""
+    work = await administer_work(session, caller, work_id)
+    if name is not None:
+        work.name = name
+        await session.flush()
+    return work
 
 
 async def get_work(session: AsyncSession, work_id: UUID) -> Work:
@@ -112,7 +122,7 @@ async def create_api_key(session: AsyncSession, caller: Caller, wanted: NewKey) 
     user_id = wanted.user_id or caller.user_id
     for_self = organization_id == caller.organization_id and user_id == caller.user_id
     if not for_self or "operator" in wanted.scopes or "admin" in wanted.scopes:
-        await _administer(session, caller, organization_id)
+        await administer(session, caller, organization_id)
     missing = [s for s in wanted.scopes if not caller.has(cast("Scope", s))]
     if missing:
         raise Forbidden(f"A key can't be given more than the caller's own scopes; missing here: {', '.join(missing)}.")
@@ -151,7 +161,7 @@ def api_key_row(key: str, *, name: str, organization_id: UUID, user_id: UUID, sc
 async def list_api_keys(session: AsyncSession, caller: Caller, *, after: UUID | None, limit: int) -> Sequence[ApiKey]:
     """The caller's own keys; an administrator's list holds the whole organization's."""
     query = select(ApiKey).where(ApiKey.organization_id == caller.organization_id)
-    if not _is_administrator(caller):
+    if not is_administrator(caller):
         query = query.where(ApiKey.user_id == caller.user_id)
     if caller.key_work_id is not None:
         query = query.where(ApiKey.work_id == caller.key_work_id)
@@ -165,26 +175,8 @@ async def revoke_api_key(session: AsyncSession, caller: Caller, api_key_id: UUID
     row = await session.get(ApiKey, api_key_id)
     if row is None or row.organization_id != caller.organization_id:
         raise ApiKeyNotFound()
-    if row.user_id != caller.user_id and not _is_administrator(caller):
+    if row.user_id != caller.user_id and not is_administrator(caller):
         raise ApiKeyNotFound()
     if caller.key_work_id is not None and row.work_id != caller.key_work_id:
         raise ApiKeyNotFound()
     row.revoked_at = row.revoked_at or datetime.now(UTC)
-
-
-def _is_administrator(caller: Caller) -> bool:
-    return caller.has("operator") or (caller.has("admin") and caller.role in ("owner", "admin"))
-
-
-async def _administer(session: AsyncSession, caller: Caller, organization_id: UUID) -> None:
-    """Only an operator reaches another organization; only its administrators change their own."""
-    if organization_id != caller.organization_id:
-        if not caller.has("operator"):
-            raise OrganizationNotFound()
-        await widen(session, organizations=[organization_id])
-        if await session.get(Organization, organization_id) is None:
-            raise OrganizationNotFound()
-    if not _is_administrator(caller):
-        raise Forbidden("Only an administrator of the organization may do that.")
-    if caller.key_work_id is not None:
-        raise Forbidden("A key bound to a Work can't change the organization.")

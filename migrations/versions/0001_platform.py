@@ -285,6 +285,7 @@ def _create_tables() -> None:
         sa.Column("enabled", sa.Boolean(), nullable=False),
         sa.Column("pinned", sa.Boolean(), nullable=False),
         sa.Column("sealed_settings", sa.LargeBinary(), nullable=True),
+        sa.Column("trusted", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.Column("updated_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
         sa.ForeignKeyConstraint(
             ["organization_id"],
@@ -503,6 +504,7 @@ def _create_tables() -> None:
         sa.Column("work_id", sa.Uuid(), nullable=True),
         sa.Column("fingerprint", sa.String(length=64), nullable=False),
         sa.Column("sealed_settings", sa.LargeBinary(), nullable=True),
+        sa.Column("trusted", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.Column("public_settings", pg.JSONB(), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
         sa.CheckConstraint(
@@ -535,6 +537,7 @@ def _create_tables() -> None:
         sa.Column("enabled", sa.Boolean(), nullable=False),
         sa.Column("pinned", sa.Boolean(), nullable=False),
         sa.Column("sealed_settings", sa.LargeBinary(), nullable=True),
+        sa.Column("trusted", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.Column("updated_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
         sa.ForeignKeyConstraint(
             ["work_id"], ["works.id"], name=op.f("fk_work_plugins_work_id_works"), ondelete="CASCADE"
@@ -562,6 +565,7 @@ def _create_tables() -> None:
         sa.Column("embedding_model", sa.String(length=255), nullable=True),
         sa.Column("model_fingerprint", sa.String(length=64), nullable=True),
         sa.Column("dims", sa.Integer(), nullable=True),
+        sa.Column("passed_over", pg.ARRAY(sa.String(length=63)), server_default=sa.text("'{}'"), nullable=False),
         sa.Column("documents_done", sa.Integer(), nullable=False),
         sa.Column("documents_total", sa.Integer(), nullable=False),
         sa.Column("documents_refused", sa.Integer(), nullable=False),

@@ -20,6 +20,20 @@ NULL_IN_A_REQUEST = {
     ("DocumentPatch", "attributes"),
     ("KnowledgeBasePatch", "attributes"),
     ("KnowledgeBasePatch", "description"),
+    ("PluginPut", "settings"),
+    *(
+        ("SettingsPatch", name)
+        for name in (
+            "kb_vector_store_id",
+            "kb_embedding_provider_id",
+            "kb_embedding_mode",
+            "kb_embedding_model",
+            "kb_embedding_dimensions",
+            "chunk_size_tokens",
+            "chunk_overlap_tokens",
+            "max_results",
+        )
+    ),
 }
 
 
@@ -81,6 +95,7 @@ def test_fixed_sets_of_words_have_a_name_of_their_own() -> None:
         "SearchMode",
         "OrganizationRole",
         "KeyScope",
+        "EmbeddingMode",
     }
 
 

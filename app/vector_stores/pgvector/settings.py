@@ -22,17 +22,17 @@ class PgvectorSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     dsn: SecretStr | None = Field(default=None, json_schema_extra={"operator_only": True})
-    pool_size: int = Field(default=8, ge=1, le=200)
+    pool_size: int = Field(default=8, ge=1, le=200, json_schema_extra={"operator_only": True})
     pool_wait_s: float = Field(default=5.0, gt=0, le=60)
     index: IndexKind = "hnsw"
     hnsw_threshold_rows: int = Field(default=10_000, ge=1)
-    max_promoted: int = Field(default=200, ge=0, le=1_000)
+    max_promoted: int = Field(default=200, ge=0, le=1_000, json_schema_extra={"operator_only": True})
     m: int = Field(default=16, ge=4, le=64)
     ef_construction: int = Field(default=200, ge=16, le=1_000)
     ef_search: int = Field(default=400, ge=40, le=1_000)
     search_timeout_s: float = Field(default=5.0, gt=0, le=600)
     write_timeout_s: float = Field(default=120.0, gt=0, le=3_600)
-    maintenance_memory_mb: int = Field(default=1_024, ge=16)
+    maintenance_memory_mb: int = Field(default=1_024, ge=16, json_schema_extra={"operator_only": True})
 
     @field_validator("dsn")
     @classmethod
