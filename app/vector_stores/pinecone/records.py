@@ -1,5 +1,6 @@
 """One namespace of one index: the calls that the store makes, with our errors; each record is one chunk."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,8 +38,9 @@ class Found:
 class Records:
     """A namespace. A write returns its position in the namespace's log, or None when the answer names none."""
 
-    def __init__(self, plan: IndexPlan, index: Any, namespace: str) -> None:
+    def __init__(self, plan: IndexPlan, index: Any, namespace: str, *, page_limit_s: float) -> None:
         self.plan = plan
+        self._page_limit_s = page_limit_s
         self.namespace = namespace
         self._index = index
         self._documents = index.documents
@@ -80,14 +82,21 @@ class Records:
         return Found(matches, answer.response_info.lsn_reconciled if answer.response_info else None)
 
     async def ids(self, prefix: str | None = None) -> AsyncIterator[str]:
-        """Ids that begin with a prefix; none where the namespace does not exist."""
-        try:
-            with translated():
-                listed = self._documents.list(namespace=self.namespace, prefix=prefix, limit=IDS_PER_PAGE)
-                async for one in listed:
-                    yield one.id
-        except NotThere:
-            return
+        """Ids that begin with a prefix; none where the namespace does not exist. Each page has a time limit."""
+        pages = self._documents.list(namespace=self.namespace, prefix=prefix, limit=IDS_PER_PAGE).pages()
+        while True:
+            try:
+                with translated():
+                    async with asyncio.timeout(self._page_limit_s):
+                        page = await anext(pages, None)
+            except NotThere:
+                return
+            except TimeoutError:
+                raise VectorStoreUnavailable(f"Pinecone did not list within {self._page_limit_s:g} s") from None
+            if page is None:
+                return
+            for one in page.items:
+                yield one.id
 
     async def fetch(self, ids: Sequence[str], field: str) -> dict[str, Any]:
         """One field of each record that is there."""

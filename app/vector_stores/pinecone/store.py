@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 from uuid import UUID
 
 from app.errors import AppError, Unavailable
@@ -285,13 +285,15 @@ class PineconeStore(BaseVectorStore):
             return await self._found(work_id, space)
 
     async def _found(self, work_id: UUID, space: Space) -> Records | None:
-        plan = self._plan(space)
-        index = await self._connections.find(plan)
-        return None if index is None else Records(plan, index, naming.namespace(work_id, space))
+        index = await self._connections.find(self._plan(space))
+        return None if index is None else self._records(work_id, space, index)
 
     async def _ensured(self, work_id: UUID, space: Space) -> Records:
-        plan = self._plan(space)
-        return Records(plan, await self._connections.ensure(plan), naming.namespace(work_id, space))
+        return self._records(work_id, space, await self._connections.ensure(self._plan(space)))
+
+    def _records(self, work_id: UUID, space: Space, index: Any) -> Records:
+        limit_s = self._settings.call_timeout_s
+        return Records(self._plan(space), index, naming.namespace(work_id, space), page_limit_s=limit_s)
 
     @asynccontextmanager
     async def _call(self) -> AsyncIterator[None]:

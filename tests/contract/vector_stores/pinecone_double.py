@@ -124,7 +124,9 @@ class Seen:
 
 
 class PineconeDouble:
-    """The server. Faults: `misbehave(…)` each for one call to an index; `always` for every one until it is None."""
+    """The server. Faults: `misbehave(…)` each for one call to an index; `always` for every one until it is None;
+    `project_fault` for every call to the project.
+    """
 
     def __init__(
         self,
@@ -146,6 +148,7 @@ class PineconeDouble:
         self.indexes: dict[str, Index] = {}
         self.seen: list[Seen] = []
         self.always: Fault | None = None
+        self.project_fault: Fault | None = None
         self._once: deque[Fault] = deque()
         self.lock = threading.RLock()
         self.released = threading.Event()
@@ -476,7 +479,7 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         double = self.server.double
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        fault = double.fault() if self.server.index else None
+        fault = double.fault() if self.server.index else double.project_fault
         if fault in ("hang", "cut"):
             if fault == "hang":
                 double.released.wait(60)
