@@ -12,6 +12,8 @@ from app.vector_stores.pinecone.naming import Clause, IndexPlan
 from app.vector_stores.pinecone.settings import PineconeIntegratedSettings
 from app.vector_stores.pinecone.store import CAPABILITIES, MAX_TOP_K, PineconeStore
 
+MAX_BATCH = 5 * MAX_TEXT_RECORDS  # a call must end within its time limit, and embedding takes most of it
+
 
 class PineconeIntegratedStore(PineconeStore):
     """A space of no width holds texts that Pinecone embeds; any other space is a vector space as everywhere.
@@ -26,7 +28,7 @@ class PineconeIntegratedStore(PineconeStore):
             "settings_model": PineconeIntegratedSettings,
             "location_fields": (*PineconeStore.manifest.location_fields, "embed_model", "embed_dimensions"),
             "docs_url": "https://docs.pinecone.io/guides/search/integrated-embedding",
-            "store": CAPABILITIES.model_copy(update={"embeds_on_write": True}),
+            "store": CAPABILITIES.model_copy(update={"embeds_on_write": True, "max_batch": MAX_BATCH}),
         }
     )
 
