@@ -175,3 +175,47 @@ async def test_vectors_are_given_back_whole_or_not_at_all() -> None:
 
             with pytest.raises(VectorStoreUnavailable, match="every vector"):
                 await store.fetch_vectors(work, document, space, 1)
+
+
+@pytest.mark.parametrize("deletion", DELETIONS.values(), ids=DELETIONS)
+async def test_what_is_deleted_is_not_counted_either_where_the_listing_is_far_behind(deletion: Deletion) -> None:
+    work, document, space = uuid4(), uuid4(), a_space()
+    with PineconeDouble(listing_lag_s=0.5) as double:
+        async with pinecone(double) as store:
+            await store.write_chunks(work, document, space, 1, chunks_of([direction(0)]))
+
+            await deletion(store, work, document)
+
+            assert await store.count(work, space) == 0
+
+
+@pytest.mark.parametrize("deletion", DELETIONS.values(), ids=DELETIONS)
+async def test_a_delete_waits_for_a_write_that_nobody_has_seen_yet(deletion: Deletion) -> None:
+    work, document, sibling, space = uuid4(), uuid4(), uuid4(), a_space()
+    with PineconeDouble(delete_sees_only_visible=True) as double:
+        async with pinecone(double) as store:
+            await store.write_chunks(work, sibling, space, 9, chunks_of([direction(0)]))
+            namespace = only_namespace(double)
+            for view in (*namespace.replicas, namespace.listing):
+                view.lag_s = 0.4
+            written = double.calls("upsert")[0].body["documents"][0]
+            late = {**written, "_id": naming.record_id(document, 1, 0), "document_id": str(document), "build": 1}
+            namespace.append(lambda view: view.records.update({late["_id"]: late}))
+
+            await deletion(store, work, document)
+
+            await asyncio.sleep(0.6)
+            assert (document, 1) not in await scanned(store, work, space)
+
+
+async def test_a_work_that_others_fill_again_after_we_emptied_it_is_read_at_once() -> None:
+    work, document, space = uuid4(), uuid4(), a_space()
+    with PineconeDouble() as double:
+        async with pinecone(double, stale_read_wait_s=0) as store, pinecone(double) as elsewhere:
+            for build in (1, 2, 3):
+                await store.write_chunks(work, document, space, build, chunks_of([direction(0)]))
+            await store.delete_by_work(work, space)
+
+            await elsewhere.write_chunks(work, document, space, 4, chunks_of([direction(0)]))
+
+            assert len(await store.query_chunks(work, space, vector=direction(0), top_k=9)) == 1

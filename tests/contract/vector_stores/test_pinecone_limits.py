@@ -304,3 +304,15 @@ def test_the_double_holds_the_limits_that_it_was_written_for(
 
     assert answer.status_code == status, answer.text
     assert answer.headers["Server"] == "pinecone-double"
+
+
+async def test_of_two_chunks_with_one_number_the_first_is_written(double: PineconeDouble) -> None:
+    work, document, base, space = uuid4(), uuid4(), uuid4(), a_space()
+    async with pinecone(double) as store:
+        twins = [VectorChunk(base, 5, direction(0)), VectorChunk(base, 5, direction(1))]
+        result = await store.write_chunks(work, document, space, 1, twins)
+
+        [hit] = await store.query_chunks(work, space, vector=direction(0), top_k=9)
+
+    assert (result.written, result.skipped) == (1, 1)
+    assert hit.normalized_score > 0.99
