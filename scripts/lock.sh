@@ -6,7 +6,7 @@ set -eu
 uv=${UV:-.venv/bin/uv}
 compile="$uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header ${UPGRADE:+--upgrade}"
 $compile pyproject.toml -o requirements.lock
-$compile pyproject.toml --group dev -c requirements.lock -o requirements-dev.lock
+$compile pyproject.toml --all-extras --group dev -c requirements.lock -o requirements-dev.lock
 .venv/bin/python -c '
 import tomllib
 print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
