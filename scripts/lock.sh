@@ -5,7 +5,7 @@ set -eu
 uv=${UV:-.venv/bin/uv}
 compile="$uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade"
 $compile pyproject.toml -o requirements.lock
-$compile pyproject.toml --group dev -c requirements.lock -o requirements-dev.lock
+$compile pyproject.toml --group dev --all-extras -c requirements.lock -o requirements-dev.lock
 .venv/bin/python -c '
 import tomllib
 print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
