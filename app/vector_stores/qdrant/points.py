@@ -133,10 +133,11 @@ def hits_of(points: "Sequence[models.ScoredPoint]", question: Matrix) -> list[Qu
     """Hits in the contract's order; a point without its payload (qdrant#4627) is no hit.
 
     Scores that are equal but for rounding become equal, so that ties are ordered by identity. A point that comes with
-    its vector is scored anew: local mode's product rounds the same vector differently from call to call.
+    its vector is scored anew, as float32: local mode's product rounds the same vector differently from call to call,
+    and its vectors come back from a file with more digits than they had.
     """
     if points and points[0].vector is not None:
-        vectors = np.array([point.vector for point in points], dtype=np.float64)
+        vectors = np.array([point.vector for point in points], dtype=np.float32).astype(np.float64)
         scores = (vectors * question).sum(axis=1).tolist()
     else:
         scores = [point.score for point in points]
