@@ -56,7 +56,8 @@ class PluginManifest(BaseModel):
 class VectorStoreCapabilities(BaseModel):
     """What a vector store can do, and the limits that the service respects.
 
-    `native_dimensions` 0 = managed by the backend; `None` for a limit = no limit.
+    `native_dimensions` 0 = managed by the backend; `None` for a limit = no limit. A `single_process` store is opened
+    by one process at a time; `single_process_with` names settings that make it so when they are given (a path).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -75,6 +76,11 @@ class VectorStoreCapabilities(BaseModel):
     max_dimensions: int = 16_000
     max_works: int | None = None
     single_process: bool = False
+    single_process_with: tuple[str, ...] = ()
+
+    def is_single_process(self, settings: BaseModel) -> bool:
+        """Whether a store with these settings is opened by one process at a time."""
+        return self.single_process or any(getattr(settings, name) is not None for name in self.single_process_with)
 
 
 class VectorStoreManifest(PluginManifest):

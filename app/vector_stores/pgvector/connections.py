@@ -194,6 +194,9 @@ class Connections:
             min_size=1,
             max_size=self._pool_size,
             timeout=self._pool_wait_s,
+            # A pool waits twice as long before each new attempt to connect. Given up soon, the next request begins
+            # anew, so that a database which is back after an hour is not noticed minutes later.
+            reconnect_timeout=self._pool_wait_s,
             name="pgvector",
             open=False,
         )

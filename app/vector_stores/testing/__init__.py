@@ -1,4 +1,4 @@
-"""The contract suite of vector stores, for any plugin author to run with pytest and pytest-asyncio:
+"""The contract suite of vector stores, for any plugin author to run with pytest, pytest-asyncio and hypothesis:
 
     from app.vector_stores.contract import VectorStore
     from app.vector_stores.testing import VectorStoreContract
@@ -15,21 +15,30 @@ is a hook left alone, and its test skips with the reason.
 
 import pytest
 
-for _room in ("base", "isolation", "life", "manners", "restrictions", "searching", "vectors"):
+for _room in ("base", "isolation", "life", "machine", "manners", "outage", "restrictions", "searching", "vectors"):
     pytest.register_assert_rewrite(f"{__name__}.{_room}")
 
 from app.vector_stores.testing.base import ContractBase  # noqa: E402
 from app.vector_stores.testing.isolation import IsolationContract  # noqa: E402
 from app.vector_stores.testing.life import LifeContract  # noqa: E402
+from app.vector_stores.testing.machine import LifeAtRandomContract  # noqa: E402
 from app.vector_stores.testing.manners import MannersContract  # noqa: E402
+from app.vector_stores.testing.outage import Interruptible, OutageContract, Relay  # noqa: E402
 from app.vector_stores.testing.restrictions import RestrictionContract  # noqa: E402
 from app.vector_stores.testing.searching import SearchContract  # noqa: E402
 from app.vector_stores.testing.vectors import VectorContract  # noqa: E402
 
-__all__ = ["ContractBase", "VectorStoreContract"]
+__all__ = ["ContractBase", "Interruptible", "Relay", "VectorStoreContract"]
 
 
 class VectorStoreContract(
-    IsolationContract, LifeContract, RestrictionContract, SearchContract, VectorContract, MannersContract
+    IsolationContract,
+    LifeContract,
+    LifeAtRandomContract,
+    RestrictionContract,
+    SearchContract,
+    VectorContract,
+    MannersContract,
+    OutageContract,
 ):
     """All promises. Derive from it and give it `build_store`."""

@@ -18,6 +18,14 @@ class ContractBase:
     pytestmark = pytest.mark.asyncio
 
     tolerance = 1e-3  # how far a normalised score may be from the exact one
+    least_recall = 0.95  # of ten nearest neighbours, on average, where an index may be approximate
+    recall_rows = 2_000  # chunks of the space in which recall is measured
+
+    recovers_within_s = 10.0  # after a short absence of the backend
+
+    # The size of the search for a life after which the store is wrong: smaller where every call is dear.
+    lives = 40
+    steps_of_a_life = 25
 
     async def build_store(self) -> VectorStore:
         """A store over a backend that answers."""
@@ -53,6 +61,14 @@ def direction(axis: int, *, lean: float = 0.0, dims: int = DIMS) -> list[float]:
 
 def random_vectors(count: int, *, seed: int = 1, dims: int = DIMS) -> list[list[float]]:
     rows: list[list[float]] = np.random.default_rng(seed).normal(size=(count, dims)).tolist()
+    return rows
+
+
+def clustered_vectors(count: int, *, seed: int = 1, dims: int = DIMS) -> list[list[float]]:
+    """Vectors around twenty centres, the same ones for every seed, as texts of a few topics are."""
+    random = np.random.default_rng(seed)
+    centres = np.random.default_rng(0).normal(size=(20, dims))
+    rows: list[list[float]] = (centres[random.integers(0, 20, size=count)] + random.normal(size=(count, dims))).tolist()
     return rows
 
 

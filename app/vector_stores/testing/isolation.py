@@ -1,8 +1,9 @@
 """A Work never meets another, nor a space another, whatever ids and names they have in common."""
 
-from uuid import uuid4
+import asyncio
+from uuid import UUID, uuid4
 
-from app.vector_stores.contract import VectorStore
+from app.vector_stores.contract import Space, VectorStore
 from app.vector_stores.testing.base import (
     ContractBase,
     a_space,
@@ -87,6 +88,36 @@ class IsolationContract(ContractBase):
         assert len(hits) == 2
         assert all(hit.normalized_score > 0.99 for hit in hits)
         assert await scanned(store, work, new) == {(document, 1): 3}
+
+    async def test_two_spaces_of_a_work_are_filled_emptied_and_searched_at_once(self, store: VectorStore) -> None:
+        """A re-embed sweep beside uploads: one Work, its old space, the one being built, and one being removed."""
+        work, old, new, gone = uuid4(), a_space(1), a_space(2), a_space(3, dims=16)
+        documents = [uuid4() for _ in range(8)]
+        axis = {old: 0, new: 3}
+        for document in documents:
+            await store.write_chunks(work, document, old, 1, chunks_of([direction(0)] * 3))
+            await store.write_chunks(work, document, gone, 1, chunks_of([direction(0, dims=16)]))
+
+        async def upload(document: UUID) -> None:
+            await store.write_chunks(work, document, old, 2, chunks_of([direction(0)] * 2))
+            await store.prune_chunks(work, document, old, 2)
+
+        async def copy(document: UUID) -> None:
+            await store.upsert_chunks(work, document, new, 1, chunks_of([direction(3)] * 4))
+
+        async def search(space: Space) -> None:
+            hits = await store.query_chunks(work, space, vector=direction(axis[space]), top_k=50)
+            assert all(hit.normalized_score > 0.99 for hit in hits)
+
+        searches = [search(space) for _ in range(4) for space in axis]
+        removals = [store.delete_by_document(work, document, gone) for document in documents[1:]]
+        await asyncio.gather(
+            *(upload(one) for one in documents), *(copy(one) for one in documents), *searches, *removals
+        )
+
+        assert await scanned(store, work, old) == {(document, 2): 2 for document in documents}
+        assert await scanned(store, work, new) == {(document, 1): 4 for document in documents}
+        assert await scanned(store, work, gone) == {(documents[0], 1): 1}
 
     async def test_every_kind_of_deletion_stays_in_its_space(self, store: VectorStore) -> None:
         work, document, old, new = uuid4(), uuid4(), a_space(1), a_space(2)

@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 
 from app.vector_stores.contract import VectorStore, VectorStoreRefused
-from app.vector_stores.testing.base import ContractBase, a_space, chunks_of, direction, random_vectors
+from app.vector_stores.testing.base import (
+    ContractBase,
+    a_space,
+    chunks_of,
+    clustered_vectors,
+    direction,
+    random_vectors,
+)
 
 
 class SearchContract(ContractBase):
@@ -107,3 +114,28 @@ class SearchContract(ContractBase):
             assert [hit.normalized_score for hit in hits] == pytest.approx(best.tolist(), abs=self.tolerance)
             of_these = [scores[hit.chunk.chunk_index] for hit in hits]
             assert of_these == pytest.approx(best.tolist(), abs=self.tolerance)
+
+    async def test_an_index_finds_nearly_all_of_the_nearest(self, store: VectorStore) -> None:
+        work, space, dims = uuid4(), a_space(dims=32), 32
+        vectors, most = clustered_vectors(self.recall_rows, dims=dims), store.manifest.store.max_batch
+        per_document = min(most, self.recall_rows // 20)
+        documents = [uuid4() for _ in range(0, len(vectors), per_document)]
+        for at, document in enumerate(documents):
+            part = vectors[at * per_document : (at + 1) * per_document]
+            await store.write_chunks(work, document, space, 1, chunks_of(part, first=at * per_document))
+        await store.maintain(work, space)
+        rows = np.array(vectors)
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+
+        for restriction in (None, documents[:1], documents[::2]):
+            allowed = np.array(
+                [restriction is None or documents[at // per_document] in restriction for at in range(len(rows))]
+            )
+            recalls = []
+            for question in clustered_vectors(20, seed=2, dims=dims):
+                hits = await store.query_chunks(work, space, vector=question, top_k=10, document_ids=restriction)
+                assert len(hits) == 10
+                scores = np.where(allowed, rows @ (np.array(question) / np.linalg.norm(question)), -2.0)
+                tenth = np.sort(scores)[-10] - self.tolerance
+                recalls.append(sum(scores[hit.chunk.chunk_index] >= tenth for hit in hits) / 10)
+            assert np.mean(recalls) >= self.least_recall

@@ -1,18 +1,22 @@
 """The pgvector store under the suite, on a real Postgres built by its migrations."""
 
+import asyncio
 from collections.abc import Sequence
 from uuid import UUID
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from app.vector_stores.contract import Space, UpsertResult, VectorChunk, VectorStore
 from app.vector_stores.pgvector import PgvectorSettings, PgvectorStore
-from app.vector_stores.testing import VectorStoreContract
+from app.vector_stores.testing import Interruptible, Relay, VectorStoreContract
 
 NOWHERE = "host=127.0.0.1 port=1 dbname=nothing user=nobody"
 
 
 class TestPgvectorStore(VectorStoreContract):
+    lives, steps_of_a_life = 8, 15
+
     @pytest.fixture(autouse=True)
     def _database(self, pgvector_dsn: str) -> None:
         self.dsn = pgvector_dsn
@@ -26,6 +30,14 @@ class TestPgvectorStore(VectorStoreContract):
     async def reopen_store(self, store: VectorStore) -> VectorStore | None:
         await store.close()
         return await self.build_store()
+
+    async def build_interruptible_store(self) -> Interruptible | None:
+        parts = conninfo_to_dict(self.dsn)
+        socket = f"{parts['host']}/.s.PGSQL.{parts.get('port') or 5432}"
+        relay = Relay(lambda: asyncio.open_unix_connection(socket))
+        await relay.open()
+        dsn = make_conninfo(self.dsn, host="127.0.0.1", port=relay.port)
+        return Interruptible(PgvectorStore(PgvectorSettings(pool_wait_s=1), own_dsn=dsn), relay.close, relay.open)
 
 
 class AlwaysMaintained(PgvectorStore):

@@ -3,16 +3,18 @@
 import inspect
 
 import pytest
+from hypothesis import settings
 
 from app.errors import AppError
 from app.vector_stores.contract import VectorStore
 from app.vector_stores.memory import MemoryStore
-from app.vector_stores.testing import VectorStoreContract
-from tests.contract.vector_stores import broken_answers, broken_lives, broken_manners, broken_walls
+from app.vector_stores.testing import Interruptible, VectorStoreContract
+from tests.contract.vector_stores import broken_answers, broken_lives, broken_manners, broken_outages, broken_walls
+from tests.contract.vector_stores.broken_outages import Switchable
 from tests.contract.vector_stores.sabotage import BROKEN
 
 SUITE = sorted(name for name in dir(VectorStoreContract) if name.startswith("test_"))
-ROOMS = (broken_answers, broken_lives, broken_manners, broken_walls)  # importing them fills BROKEN
+ROOMS = (broken_answers, broken_lives, broken_manners, broken_outages, broken_walls)  # importing them fills BROKEN
 BITES = (AssertionError, AppError, OSError, pytest.fail.Exception)
 
 
@@ -20,6 +22,7 @@ class Suite(VectorStoreContract):
     """The suite over a kind of memory store, run by hand."""
 
     __test__ = False
+    recovers_within_s = 0.3
 
     def __init__(self, kind: type[MemoryStore]) -> None:
         self.kind = kind
@@ -34,6 +37,13 @@ class Suite(VectorStoreContract):
         await store.close()
         return store if getattr(self.kind, "keeps_data", False) else None
 
+    async def build_interruptible_store(self) -> Interruptible | None:
+        store = self.kind()
+        return Interruptible(store, store.go_away, store.come_back) if isinstance(store, Switchable) else None
+
+    def life_settings(self) -> settings:
+        return settings(super().life_settings(), derandomize=True)
+
     async def run(self, name: str) -> None:
         test = getattr(self, name)
         if "store" in inspect.signature(test).parameters:
@@ -42,7 +52,7 @@ class Suite(VectorStoreContract):
             await test()
 
 
-class Sound(MemoryStore):
+class Sound(Switchable):
     """Nothing is broken here."""
 
     keeps_data = True
