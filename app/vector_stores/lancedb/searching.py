@@ -9,7 +9,7 @@ from app.vector_stores.lancedb.places import Place
 from app.vector_stores.lancedb.rows import HIT_COLUMNS, hits_of
 from app.vector_stores.lancedb.settings import LanceDbSettings
 
-MARGIN = 16  # asked for beyond `top_k`, to see whether the last place is shared
+MARGIN = 4  # asked for beyond `top_k`, to see whether the last place is shared
 WIDENING = 8
 
 
