@@ -32,7 +32,7 @@ class Maintenance:
             if DOCUMENTS not in present:
                 await table.create_index("document_id", config=sdk.index.BTree(), name=DOCUMENTS)
             if VECTORS not in present or await _is_worn(table, rows):
-                kind = sdk.index.IvfFlat(distance_type="cosine")
+                kind = sdk.index.IvfFlat(distance_type="cosine", target_partition_size=self._settings.rows_per_list)
                 await table.create_index("vector", config=kind, name=VECTORS, replace=True)
         elif rows < limit // 2:
             for name in present & {VECTORS, DOCUMENTS}:

@@ -76,8 +76,8 @@ class Searcher:
         query = query.limit(limit).select(HIT_COLUMNS)
         if condition is not None:
             query = query.where(condition)  # before the search: that is LanceDB's default, and never to be changed
-        if by_index:  # `maximum` 0 = as many more as it takes to find `limit` rows
-            query = query.minimum_nprobes(self._settings.probes).maximum_nprobes(0)
+        if by_index:  # `maximum` 0 = as many more as it takes to find `limit` rows; first, as its default is 20
+            query = query.maximum_nprobes(0).minimum_nprobes(self._settings.probes)
         else:
             query = query.bypass_vector_index()
         return await query.to_arrow()

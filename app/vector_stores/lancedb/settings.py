@@ -33,6 +33,7 @@ class LanceDbSettings(BaseModel):
     region: str | None = None
     storage_options: dict[str, SecretStr] = Field(default_factory=dict)
     index_after_rows: int = Field(default=20_000, ge=1)
+    rows_per_list: int = Field(default=8_192, ge=16, le=1_000_000)
     probes: int = Field(default=20, ge=1, le=1_000)
     keep_versions_s: float = Field(default=600.0, ge=10, le=604_800)
     cache_mb: int = Field(default=256, ge=16, le=65_536)

@@ -94,30 +94,78 @@ async def test_a_large_table_is_indexed_and_a_small_one_is_not(tmp_path: Path) -
     await store.close()
 
 
-async def test_an_indexed_table_answers_as_an_exact_one(tmp_path: Path) -> None:
-    indexed = LanceDbStore(LanceDbSettings(path=tmp_path, index_after_rows=10, probes=20))
-    exact = LanceDbStore(LanceDbSettings(path=tmp_path))
-    exact_by_copy, work = uuid4(), uuid4()
-    vectors = clustered(ROWS)
-    documents = await fill(indexed, work, vectors)
-    await fill(exact, exact_by_copy, vectors)
-    await indexed.maintain(work, SPACE)
-    assert VECTORS in await indexes(indexed, work)
+async def both_kinds(directory: Path, *, probes: int) -> "Both":
+    settings = LanceDbSettings(path=directory, index_after_rows=10, rows_per_list=100, probes=probes)
+    indexed, exact = LanceDbStore(settings), LanceDbStore(LanceDbSettings(path=directory))
+    both = Both(indexed, exact)
+    vectors = np.random.default_rng(1).normal(size=(ROWS, DIMS))  # neighbours lie in many lists
+    both.documents = await fill(indexed, both.work, vectors)
+    await fill(exact, both.copy, vectors)
+    await indexed.maintain(both.work, SPACE)
+    assert VECTORS in await indexes(indexed, both.work)
+    return both
 
-    for question in clustered(10, seed=3).tolist():
+
+class Both:
+    """The same vectors in a table with an index of forty lists and in one without."""
+
+    def __init__(self, indexed: LanceDbStore, exact: LanceDbStore) -> None:
+        self.indexed, self.exact = indexed, exact
+        self.work, self.copy = uuid4(), uuid4()
+        self.documents: list[UUID] = []
+
+    async def close(self) -> None:
+        await self.indexed.close()
+        await self.exact.close()
+
+
+async def test_an_index_of_which_every_list_is_asked_answers_as_a_scan(tmp_path: Path) -> None:
+    both = await both_kinds(tmp_path, probes=1_000)
+
+    for question in random_vectors(10, seed=3, dims=DIMS):
         for top_k in (1, 10, 300, ROWS):
-            found = await indexed.query_chunks(work, SPACE, vector=question, top_k=top_k)
-            wanted = await exact.query_chunks(exact_by_copy, SPACE, vector=question, top_k=top_k)
+            found = await both.indexed.query_chunks(both.work, SPACE, vector=question, top_k=top_k)
+            wanted = await both.exact.query_chunks(both.copy, SPACE, vector=question, top_k=top_k)
             assert {hit.chunk.chunk_index for hit in found} == {hit.chunk.chunk_index for hit in wanted}
             assert [hit.raw_score for hit in found] == pytest.approx([hit.raw_score for hit in wanted], abs=1e-5)
+    await both.close()
+
+
+async def test_an_index_of_which_few_lists_are_asked_finds_most_and_is_never_short(tmp_path: Path) -> None:
+    both = await both_kinds(tmp_path, probes=12)
+    shares = []
+
+    for question in random_vectors(10, seed=3, dims=DIMS):
+        found = await both.indexed.query_chunks(both.work, SPACE, vector=question, top_k=10)
+        wanted = await both.exact.query_chunks(both.copy, SPACE, vector=question, top_k=10)
+        shares.append(len({h.chunk.chunk_index for h in found} & {h.chunk.chunk_index for h in wanted}) / 10)
+        for top_k in (300, 1_000, ROWS):
+            assert len(await both.indexed.query_chunks(both.work, SPACE, vector=question, top_k=top_k)) == top_k
         for hint in (None, 1, 500, ROWS):  # beyond the limit the index is asked, and has to find the rest of them
-            hits = await indexed.query_chunks(
-                work, SPACE, vector=question, top_k=400, document_ids=documents[3:4], eligible=hint
+            hits = await both.indexed.query_chunks(
+                both.work, SPACE, vector=question, top_k=400, document_ids=both.documents[3:4], eligible=hint
             )
-            assert {hit.chunk.document_id for hit in hits} == {documents[3]}
+            assert {hit.chunk.document_id for hit in hits} == {both.documents[3]}
             assert len(hits) == 400
-    await indexed.close()
-    await exact.close()
+
+    assert sum(shares) / len(shares) >= 0.8
+    await both.close()
+
+
+async def test_a_part_of_an_indexed_table_is_scanned_where_it_is_small(tmp_path: Path) -> None:
+    both = await both_kinds(tmp_path, probes=1)
+    of_document = {document: at for at, document in enumerate(both.documents)}
+
+    for question in random_vectors(10, seed=3, dims=DIMS):
+        for document in both.documents[:3]:
+            for hint in (None, 100):
+                found = await both.indexed.query_chunks(
+                    both.work, SPACE, vector=question, top_k=5, document_ids=[document], eligible=hint
+                )
+                everything = await both.exact.query_chunks(both.copy, SPACE, vector=question, top_k=ROWS)
+                wanted = [h for h in everything if h.chunk.chunk_index // 500 == of_document[document]][:5]
+                assert [h.chunk.chunk_index for h in found] == [h.chunk.chunk_index for h in wanted]
+    await both.close()
 
 
 async def test_rows_written_after_the_index_was_built_are_found(tmp_path: Path) -> None:
