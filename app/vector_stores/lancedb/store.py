@@ -193,6 +193,8 @@ class LanceDbStore(BaseVectorStore):
     async def is_available(self) -> Availability:
         """On a disk: whether the directory can be written to; else one listing."""
         try:
+            if self._database.directory is None:
+                await self._database.sdk()  # its import is not on the clock
             async with asyncio.timeout(PING_TIMEOUT_S):
                 if self._database.directory is None:
                     await self._database.ping()
