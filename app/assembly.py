@@ -41,6 +41,7 @@ from app.storage.blobs import open_blob_store
 from app.storage.contract import BlobStore
 from app.tenancy.authenticating import KeyAuthenticator, WorkAccess
 from app.tenancy.bootstrap import bootstrap
+from app.vector_stores.lancedb import LanceDbSettings, LanceDbStore
 from app.vector_stores.pgvector import PgvectorStore
 from app.vector_stores.pgvector.settings import PgvectorSettings
 
@@ -160,12 +161,14 @@ def _assemble(settings: Settings, role: Role) -> Assembly:
 
 
 def _build(plugin: Plugin, values: BaseModel, settings: Settings, database: Database) -> Any:
-    """A plugin with settings. The two that live in our own places are told where those are."""
+    """A plugin with settings. Those that live in our own places are told where those are."""
     if plugin.cls is PgvectorStore and isinstance(values, PgvectorSettings):
         role = None if database.second_wall is False else APP_ROLE
         return PgvectorStore(
             values, own_dsn=driver_url(database_url(settings)), direct_dsn=driver_url(direct_url(settings)), role=role
         )
+    if plugin.cls is LanceDbStore and isinstance(values, LanceDbSettings):
+        return LanceDbStore(values, own_path=settings.data_dir.absolute() / "lancedb")
     if plugin.cls is LocalProvider and isinstance(values, LocalSettings) and values.model_dir is None:
         return LocalProvider(values.model_copy(update={"model_dir": settings.model_location}))
     return plugin.cls(values)

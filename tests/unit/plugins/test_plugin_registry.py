@@ -18,7 +18,18 @@ EXAMPLES = "tests.unit.plugins.example_plugins"
 SERVER = ("server", f"{EXAMPLES}:ServerStore")
 WORDY = ("wordy", f"{EXAMPLES}:WordyProvider")
 BROKEN = ("broken", "tests.unit.plugins.broken_plugin:Store")
-VENDORS = ("openai", "httpx2", "onnxruntime", "sentencepiece", "qdrant_client", "pymilvus", "weaviate", "chromadb")
+VENDORS = (
+    "openai",
+    "httpx2",
+    "onnxruntime",
+    "sentencepiece",
+    "qdrant_client",
+    "pymilvus",
+    "weaviate",
+    "chromadb",
+    "lancedb",
+    "pyarrow",
+)
 
 
 def test_plugins_are_listed_in_the_order_of_their_entries() -> None:
