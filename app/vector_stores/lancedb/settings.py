@@ -31,7 +31,8 @@ class LanceDbSettings(BaseModel):
     uri: str | None = None
     endpoint: str | None = None
     region: str | None = None
-    storage_options: dict[str, SecretStr] = Field(default_factory=dict)
+    # Some of the names are addresses of servers (endpoints, proxies, token services), under more aliases than we know.
+    storage_options: dict[str, SecretStr] = Field(default_factory=dict, json_schema_extra={"operator_only": True})
     index_after_rows: int = Field(default=20_000, ge=1)
     rows_per_list: int = Field(default=8_192, ge=16, le=1_000_000)
     probes: int = Field(default=20, ge=1, le=1_000)
