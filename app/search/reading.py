@@ -9,15 +9,20 @@ from app.db.reading import Connection
 from app.search.fusion import Ref
 from app.search.scoping import Allowed
 
+# OFFSET 0 keeps the planner to one look-up by key for each chunk: it would rather read every document of the Work.
 _LIVE = """
-    select s.document_id, s.chunk_index, s.build, s.text, s.start, s."end", s.page, s.heading_path,
+    select w.document_id, w.chunk_index, w.build, s.text, s.start, s."end", s.page, s.heading_path,
            d.name, d.kb_id, d.attributes
       from unnest(%(documents)b::uuid[], %(indices)b::int[], %(builds)b::int[]) as w(document_id, chunk_index, build)
-      join kb_spans s on s.document_id = w.document_id and s.chunk_index = w.chunk_index and s.build = w.build
-      join kb_documents d on d.id = s.document_id and d.live_build = s.build and d.deleting_at is null
+     cross join lateral (
+        select name, kb_id, attributes from kb_documents
+         where id = w.document_id and live_build = w.build and deleting_at is null and work_id = %(work)b offset 0) d
+     cross join lateral (
+        select text, start, "end", page, heading_path from kb_spans
+         where document_id = w.document_id and chunk_index = w.chunk_index and build = w.build and work_id = %(work)b
+        offset 0) s
       join knowledge_bases k on k.id = d.kb_id and k.deleting_at is null
-     where s.work_id = %(work)b and d.work_id = %(work)b
-       and k.owner_type = 'user' and k.owner_id = %(user)b and k.id = any(%(kbs)b)
+     where k.owner_type = 'user' and k.owner_id = %(user)b and k.id = any(%(kbs)b)
 """
 
 
