@@ -1,4 +1,7 @@
-"""FastAPI dependencies: the caller of a request, and the rule that every route must declare."""
+"""FastAPI dependencies: the caller of a request, and the rule that every route must declare.
+
+All are asynchronous though none waits: FastAPI would run each of them in a thread otherwise, for every request.
+"""
 
 from collections.abc import Iterable
 from typing import Annotated, Any
@@ -11,7 +14,7 @@ from app.identity.caller import Caller, Scope
 from app.identity.contract import Access
 
 
-def current_caller(request: Request) -> Caller:
+async def current_caller(request: Request) -> Caller:
     """The caller that the middleware found. Raises: Unauthenticated."""
     caller = request.scope.get("state", {}).get("caller")
     if not isinstance(caller, Caller):
@@ -22,7 +25,7 @@ def current_caller(request: Request) -> Caller:
 CallerDep = Annotated[Caller, Depends(current_caller)]
 
 
-def current_access(request: Request) -> Access:
+async def current_access(request: Request) -> Access:
     """Who may enter which Work, as answered by the tenants' room."""
     access: Access = request.app.state.access
     return access
@@ -37,7 +40,7 @@ class Rule:
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
 
-    def __call__(self, caller: CallerDep) -> None:
+    async def __call__(self, caller: CallerDep) -> None:
         """Raises: Forbidden."""
         caller.require(self.scope)
 
