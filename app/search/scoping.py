@@ -122,10 +122,8 @@ class Scoping:
             "organization": caller.organization_id,
             "wanted": None if wanted is None else list(wanted),
         }
-        async with self._reads.transaction(reach) as connection, connection.cursor(binary=True) as cursor:
-            await cursor.execute(_SNAPSHOT, values)
-            row = await cursor.fetchone()
-        return None if row is None else _allowed(caller, work_id, row)
+        rows = await self._reads.fetch(reach, _SNAPSHOT, values)
+        return _allowed(caller, work_id, rows[0]) if rows else None
 
     async def _narrowed(
         self,

@@ -8,7 +8,6 @@ from typing import Any, Literal
 from uuid import UUID
 
 from app.ai_providers.contract import EmbeddingModel
-from app.db.engine import Reach
 from app.db.reading import ReadPool
 from app.documents.attributes import FilterComparison, FilterGroup
 from app.identity.caller import Caller
@@ -191,7 +190,7 @@ class Searcher:
         while position < len(wanted) and len(answer.hits) < limit:
             block = wanted[position : position + limit + MARGIN]
             position += len(block)
-            live = await self._fetch(allowed, [ref for ref, _ in block])
+            live = await fetch_live(self.reads, allowed, [ref for ref, _ in block])
             for ref, score in block:
                 chunk = live.get(ref)
                 if chunk is None:
@@ -201,10 +200,6 @@ class Searcher:
                     answer.hits.append(_hit(chunk, ref, score, merged))
         timings["read_ms"] = (time.perf_counter() - began) * 1000
         return answer, not dead or len(answer.hits) >= limit
-
-    async def _fetch(self, allowed: Allowed, refs: Sequence[Ref]) -> dict[Ref, LiveChunk]:
-        async with self.reads.transaction(Reach.of(allowed.scope.work_id)) as connection:
-            return await fetch_live(connection, allowed, refs)
 
 
 def confidence(normalized_score: float, model: EmbeddingModel | None) -> float | None:

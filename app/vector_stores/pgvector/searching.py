@@ -106,14 +106,10 @@ class Searcher:
 
     async def _fetch(self, sql: str, question: Question, wanted: int, knobs: Knobs) -> list[QueryHit]:
         values = {**question.values(), "top_k": wanted}
-
-        async def read(connection: Connection) -> list[QueryHit]:
-            cursor = await connection.execute(sql, values, binary=True)
-            return best_first([_hit(*row) for row in await cursor.fetchall()])
-
-        return await self._connections.run(
-            question.work_id, read, timeout_s=self._settings.search_timeout_s, knobs=knobs
+        rows = await self._connections.fetch(
+            question.work_id, sql, values, timeout_s=self._settings.search_timeout_s, knobs=knobs
         )
+        return best_first([_hit(*row) for row in rows])
 
     async def _look_up(self, question: Question) -> SpaceRow | None:
         async def read(connection: Connection) -> SpaceRow | None:

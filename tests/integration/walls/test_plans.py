@@ -1,6 +1,7 @@
 """Every statement of a request or a round of upkeep reads big tables by index, and little of them, under the walls."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from uuid import uuid4
 
 import psycopg
@@ -12,12 +13,12 @@ from app.activity.receipts import find_receipt
 from app.db.engine import Database, Reach
 from app.db.reading import ReadPool
 from app.documents import idempotency, repository
-from app.documents.attributes import Comparison
+from app.documents.attributes import FilterComparison
 from app.identity.caller import Caller, WorkScope
 from app.indexing import writes
 from app.knowledge_bases import repository as knowledge_bases
 from app.search.fusion import Ref
-from app.search.lexical import search_lexical
+from app.search.lexical import MOST_POSTINGS, search_lexical
 from app.search.reading import fetch_live
 from app.search.scoping import Scoping
 from app.tenancy import service as tenancy
@@ -156,8 +157,10 @@ async def search(database: Database, reads: ReadPool, place: Place) -> None:
     wanted = {"work_id": place.work, "knowledge_base_ids": [place.knowledge_base]}
     allowed = await scoping.resolve(caller_of(place), **wanted, document_ids=None, filtered=None)  # type: ignore[arg-type]
     await search_lexical(reads, allowed, "t1 t2 t3", top_k=20)
-    async with reads.transaction(Reach.of(place.work)) as connection:
-        live = await fetch_live(connection, allowed, [Ref(d, 0, 1) for d in place.documents[:20]])
+    await search_lexical(reads, replace(allowed, chunks=MOST_POSTINGS), "t1 t2 t3", top_k=20)  # by plan
+    narrowed = replace(allowed, document_ids=tuple(place.documents[:3]), eligible=3)
+    await search_lexical(reads, narrowed, "t1 t2 t3", top_k=20)
+    live = await fetch_live(reads, allowed, [Ref(d, 0, 1) for d in place.documents[:20]])
     assert len(live) == 20
 
 
@@ -184,7 +187,7 @@ def test_no_index_stands_on_what_row_level_security_keeps_from_using_it(filled: 
 
 async def test_a_filter_reads_the_documents_of_its_own_work_only(filled: Filled) -> None:
     place = filled.place
-    year = Comparison(type="eq", key="year", value=2007)
+    year = FilterComparison(type="eq", key="year", value=2007)
     async with filled.explained() as (database, reads, plans):
         scoping = Scoping(database, reads, WorkAccess())
         allowed = await scoping.resolve(
