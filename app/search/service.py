@@ -17,7 +17,7 @@ from app.search.fusion import Ref, Scored, reciprocal_rank_fusion, score_fusion
 from app.search.lexical import search_lexical
 from app.search.reading import LiveChunk, fetch_live
 from app.search.scoping import Allowed, Scoping
-from app.search.vector import VectorLeg, VectorSearcher, ref_of
+from app.search.vector import VectorLeg, VectorSearcher
 from app.vector_stores.contract import QueryHit
 
 Mode = Literal["hybrid", "vector", "lexical"]
@@ -163,7 +163,7 @@ class Searcher:
             order = score_fusion(vector_hits, lexical_hits, weight=weight, depth=FUSION_DEPTH)
         return _Merged(
             order=order,
-            vector={ref_of(hit): hit for hit in leg.hits},
+            vector={s.ref: hit for s, hit in zip(vector_hits, leg.hits, strict=True)},
             vector_ranks={s.ref: rank for rank, s in enumerate(vector_hits, start=1)},
             lexical_ranks={s.ref: rank for rank, s in enumerate(lexical_hits, start=1)},
             model=leg.model,
