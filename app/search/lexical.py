@@ -1,5 +1,6 @@
 """The lexical leg: postings out of Postgres, scored with numpy."""
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
@@ -42,7 +43,50 @@ _COUNTS = """
 """
 
 
-async def search_lexical(reads: ReadPool, allowed: Allowed, query: str, *, top_k: int) -> list[Scored]:
+class TermMemory:
+    """Rows of terms read lately, by Work, version of its index, knowledge bases and term; the oldest make room.
+
+    Every change of a Work's terms raises its version in the same transaction, so what is remembered is never older than
+    the version that a search has just seen; whether a hit may be shown is asked anew each time.
+    """
+
+    def __init__(self, max_bytes: int = 64_000_000) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._rows: OrderedDict[tuple[object, ...], TermRows] = OrderedDict()
+
+    def recall(self, allowed: Allowed, term: str) -> TermRows | None:
+        """The term's rows; without any where the term is known to be absent."""
+        key = _key(allowed, term)
+        found = self._rows.get(key)
+        if found is not None:
+            self._rows.move_to_end(key)
+        return found
+
+    def remember(self, allowed: Allowed, rows: TermRows) -> None:
+        """Keep them, unless they alone would take an eighth of the room."""
+        size = _size(rows)
+        key = _key(allowed, rows.term)
+        if size > self._max_bytes // 8 or key in self._rows:
+            return
+        self._rows[key] = rows
+        self._bytes += size
+        while self._bytes > self._max_bytes:
+            self._bytes -= _size(self._rows.popitem(last=False)[1])
+
+
+def _key(allowed: Allowed, term: str) -> tuple[object, ...]:
+    return allowed.scope.work_id, allowed.index_version, allowed.knowledge_base_ids, term
+
+
+def _size(rows: TermRows) -> int:
+    key_and_objects = 600
+    return key_and_objects + len(rows.documents) + len(rows.builds) + len(rows.sizes) + len(rows.data)
+
+
+async def search_lexical(
+    reads: ReadPool, allowed: Allowed, query: str, *, top_k: int, memory: TermMemory
+) -> list[Scored]:
     """The best `top_k` chunks by BM25, best first; ties by ref. A query without a word finds nothing."""
     if len(query) <= INLINE_CHARACTERS:
         terms = analyze_query(query, allowed.languages)
@@ -50,7 +94,7 @@ async def search_lexical(reads: ReadPool, allowed: Allowed, query: str, *, top_k
         terms = await anyio.to_thread.run_sync(analyze_query, query, allowed.languages)
     if not terms.groups or not allowed.knowledge_base_ids or allowed.document_ids == ():
         return []
-    rows, counts = await _fetch(reads, allowed, terms)
+    rows, counts = await _fetch(reads, allowed, terms, memory)
     depth = max(top_k, PHRASE_CANDIDATES) if terms.phrases else top_k
     if sum(len(of_term.data) for of_term in rows) <= INLINE_BYTES:
         hits = _score(terms, rows, counts, allowed, depth)
@@ -72,7 +116,9 @@ def _score(
     return [Scored(Ref(h.document, h.chunk_index, h.build), h.score) for h in found]
 
 
-async def _fetch(reads: ReadPool, allowed: Allowed, terms: QueryTerms) -> tuple[list[TermRows], dict[str, int] | None]:
+async def _fetch(
+    reads: ReadPool, allowed: Allowed, terms: QueryTerms, memory: TermMemory
+) -> tuple[list[TermRows], dict[str, int] | None]:
     facts: dict[str, Any] = {
         "work": allowed.scope.work_id,
         "terms": list(terms.terms),
@@ -80,12 +126,26 @@ async def _fetch(reads: ReadPool, allowed: Allowed, terms: QueryTerms) -> tuple[
         "documents": list(allowed.document_ids or ()),
     }
     reach = Reach.of(allowed.scope.work_id)
-    narrowed = allowed.document_ids is not None
-    if narrowed or allowed.chunks * len(terms.groups) <= MOST_POSTINGS:
-        statement = _JOINED + (_ONLY if narrowed else "") + _END
-        return [TermRows(*row) for row in await reads.fetch(reach, statement, facts)], None
+    if allowed.document_ids is not None:
+        return [TermRows(*row) for row in await reads.fetch(reach, _JOINED + _ONLY + _END, facts)], None
+    if allowed.chunks * len(terms.groups) <= MOST_POSTINGS:
+        return await _fetch_whole(reads, allowed, facts, memory), None
     async with reads.transaction(reach) as connection:  # the plan and what is read by it see one state
         return await _fetch_planned(connection, terms, facts)
+
+
+async def _fetch_whole(reads: ReadPool, allowed: Allowed, facts: dict[str, Any], memory: TermMemory) -> list[TermRows]:
+    known = {term: memory.recall(allowed, term) for term in facts["terms"]}
+    found = [rows for rows in known.values() if rows is not None]
+    unknown = [term for term, rows in known.items() if rows is None]
+    if unknown:
+        read = await reads.fetch(Reach.of(allowed.scope.work_id), _JOINED + _END, {**facts, "terms": unknown})
+        fresh = {row[0]: TermRows(*row) for row in read}
+        for term in unknown:
+            rows = fresh.get(term) or TermRows(term, b"", b"", b"", b"")
+            memory.remember(allowed, rows)
+            found.append(rows)
+    return found
 
 
 async def _fetch_planned(

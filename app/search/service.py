@@ -14,7 +14,7 @@ from app.identity.caller import Caller
 from app.indexing.models import IndexGeneration
 from app.search.errors import VectorSearchUnavailable
 from app.search.fusion import Ref, Scored, reciprocal_rank_fusion, score_fusion
-from app.search.lexical import search_lexical
+from app.search.lexical import TermMemory, search_lexical
 from app.search.reading import LiveChunk, fetch_live
 from app.search.scoping import Allowed, Scoping
 from app.search.vector import VectorLeg, VectorSearcher
@@ -87,6 +87,7 @@ class Searcher:
     vectors: VectorSearcher
     default_limit: int
     fusion: Literal["score", "rrf"] = "score"
+    terms: TermMemory = field(default_factory=TermMemory)
 
     async def search(self, caller: Caller, question: Question) -> Answer:
         """Raises: NotFound, TwoWorks, VectorSearchUnavailable (mode `vector` only)."""
@@ -132,7 +133,7 @@ class Searcher:
             if question.mode == "vector":
                 return []
             began = time.perf_counter()
-            found = await search_lexical(self.reads, allowed, question.query, top_k=depth)
+            found = await search_lexical(self.reads, allowed, question.query, top_k=depth, memory=self.terms)
             timings["lexical_ms"] = (time.perf_counter() - began) * 1000
             return found
 
