@@ -1,5 +1,6 @@
 """What the benchmarks share: a service of their own on loopback, a seeded loader, and figures."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -37,6 +38,36 @@ from app.vector_stores.pgvector.settings import PgvectorSettings  # noqa: E402
 DIMS = 384
 CHUNKS_PER_DOCUMENT = 50
 WORDS_PER_CHUNK = 120
+TEMPLATES = 100
+MANY_CHUNKS = 50_000  # from here on, indexes of terms are built after the load: sorting is faster than inserting
+
+_TEMPLATES = """
+create temporary table template_spans (size int, number int, chunk_index int, text text);
+create temporary table template_terms (size int, number int, term text collate "C", data bytea);
+create temporary table loading (size int, number int, work_id uuid, kb_id uuid, document_id uuid)
+"""
+_LOAD_SPANS = """
+insert into kb_spans (document_id, chunk_index, work_id, build, start, "end", heading_path, token_count, context,
+                      content_sha256, text)
+select l.document_id, t.chunk_index, l.work_id, 1, t.chunk_index * 1000, t.chunk_index * 1000 + length(t.text), '{}', 200,
+       '', decode(repeat('00', 32), 'hex'), t.text
+  from loading l join template_spans t using (size, number) order by l.work_id, l.document_id, t.chunk_index
+"""
+_LOAD_TERMS = """
+insert into kb_terms (work_id, term, document_id, kb_id, build, data)
+select l.work_id, t.term, l.document_id, l.kb_id, 1, t.data
+  from loading l join template_terms t using (size, number) order by l.work_id, l.document_id, t.term
+"""
+_DROP_TERM_INDEXES = """
+drop index ix_kb_terms_document_id;
+alter table kb_terms drop constraint pk_kb_terms
+"""
+_MAKE_TERM_INDEXES = """
+set maintenance_work_mem = '1GB';
+alter table kb_terms add constraint pk_kb_terms primary key (work_id, term, document_id);
+create index ix_kb_terms_document_id on kb_terms (document_id);
+reset maintenance_work_mem
+"""
 
 
 @dataclass
@@ -116,6 +147,7 @@ class Loaded:
     space: Space
     vectors: np.ndarray[Any, Any] = field(repr=False)
     documents: list[UUID] = field(repr=False)
+    generation_id: UUID = field(default_factory=uuid4)
 
 
 class Loader:
@@ -134,7 +166,11 @@ class Loader:
         self.topics = self._unit(self.random.normal(size=(500, DIMS)) + 0.5)
         self.connection = psycopg.connect(running.dsn, autocommit=True)
         self.connection.execute("set synchronous_commit = off")
-        self.templates: dict[int, list[tuple[list[str], list[tuple[str, bytes]], int]]] = {}
+        # Millions of rows of our own making: no foreign key is looked up for each.
+        self.connection.execute("set session_replication_role = replica")
+        self.connection.execute(_TEMPLATES)
+        self.template_sizes: set[int] = set()
+        self.lengths: dict[tuple[int, int], int] = {}
         self.model_of = self._first_document()
 
     @staticmethod
@@ -162,109 +198,141 @@ class Loader:
 
     def work(self, chunks: int, name: str = "loaded") -> Loaded:
         """A new Work with one knowledge base of that many chunks. Vectors are written by `write_vectors`."""
-        first, work_id, kb_id = self.model_of, uuid4(), uuid4()
-        execute = self.connection.execute
-        execute(
-            "insert into works (id, organization_id, name, settings, index_version) values (%s, %s, %s, '{}', 1)",
-            (work_id, first["organization_id"], name),
-        )
-        execute(
-            "insert into knowledge_bases (id, work_id, owner_type, owner_id, name, description, attributes, live_chunks,"
-            " live_length) values (%s, %s, 'user', %s, %s, '', '{}', %s, %s)",
-            (kb_id, work_id, first["owner_id"], name, chunks, chunks * WORDS_PER_CHUNK),
-        )
-        generation = uuid4()
-        execute(
-            "insert into index_generations (id, work_id, number, state, vector_store_id, store_instance_id, embedding_mode,"
-            " embedding_provider_id, provider_instance_id, embedding_model, model_fingerprint, dims, documents_done,"
-            " documents_total, documents_refused, activated_at)"
-            " values (%s, %s, 1, 'active', %s, %s, %s, %s, %s, %s, %s, %s, 0, 0, 0, now())",
-            (
-                generation, work_id, first["vector_store_id"], first["store_instance_id"], first["embedding_mode"],
-                first["embedding_provider_id"], first["provider_instance_id"], first["embedding_model"],
-                first["model_fingerprint"], first["dims"],
-            ),
-        )  # fmt: skip
-        topics = self.topics[self.random.choice(len(self.topics), max(2, min(60, chunks // 50)), replace=False)]
-        per_document = min(CHUNKS_PER_DOCUMENT, chunks)
-        vectors = []
-        documents = []
-        for _ in range(chunks // per_document):
-            centre = topics[self.random.integers(len(topics))] + self.random.normal(size=DIMS) * 0.03
-            vectors.append(self._unit(centre + self.random.normal(size=(per_document, DIMS)) * 0.03))
-            documents.append(uuid4())
-        self._rows(work_id, kb_id, generation, documents, per_document)
-        space = Space(1, str(first["model_fingerprint"]), int(first["dims"]))
-        return Loaded(work_id, kb_id, space, np.concatenate(vectors), documents)
+        return self.works(1, chunks, name)[0]
 
-    def _template(self, size: int, number: int) -> tuple[list[str], list[tuple[str, bytes]], int]:
-        """Texts and packed postings of one of a hundred different documents of that size."""
-        made = self.templates.setdefault(size, [])
-        if len(made) <= number % 100:
+    def works(self, number: int, chunks: int, name: str) -> list[Loaded]:
+        """Several Works of one size, all rows of a table at once."""
+        size = min(CHUNKS_PER_DOCUMENT, chunks)
+        self._templates(size)
+        space = Space(1, str(self.model_of["model_fingerprint"]), int(self.model_of["dims"]))
+        made = []
+        for _ in range(number):
+            documents = [uuid4() for _ in range(chunks // size)]
+            made.append(Loaded(uuid4(), uuid4(), space, self._vectors(chunks, size), documents))
+        with self.connection.transaction():
+            self._places(made, chunks, size, name)
+            self._documents(made, size)
+        return made
+
+    def _vectors(self, chunks: int, size: int) -> "np.ndarray[Any, Any]":
+        topics = self.topics[self.random.choice(len(self.topics), max(2, min(60, chunks // 50)), replace=False)]
+        made = []
+        for _ in range(chunks // size):
+            centre = topics[self.random.integers(len(topics))] + self.random.normal(size=DIMS) * 0.03
+            made.append(self._unit(centre + self.random.normal(size=(size, DIMS)) * 0.03))
+        return np.concatenate(made)
+
+    def _templates(self, size: int) -> None:
+        """Texts and packed postings of a hundred different documents of that size, kept in the server."""
+        if size in self.template_sizes:
+            return
+        self.template_sizes.add(size)
+        spans, postings = [], []
+        for number in range(TEMPLATES):
             words = self.random.choice(self.words, (size, WORDS_PER_CHUNK), p=self.weights)
             texts = [" ".join(row) for row in words]
             terms = analyze_document(texts, None)
-            made.append((texts, pack(terms), terms.total_length))
-        return made[number % 100]
+            self.lengths[size, number] = terms.total_length
+            spans += [(size, number, index, text) for index, text in enumerate(texts)]
+            postings += [(size, number, term, data) for term, data in pack(terms)]
+        self._copy("template_spans (size, number, chunk_index, text)", spans)
+        self._copy("template_terms (size, number, term, data)", postings)
+        self.connection.execute("analyze template_spans, template_terms")
 
-    def _rows(self, work_id: UUID, kb_id: UUID, generation: UUID, documents: Sequence[UUID], size: int) -> None:
+    def _copy(self, into: str, rows: "Sequence[Sequence[object]]") -> None:
+        with self.connection.cursor() as cursor, cursor.copy(f"copy {into} from stdin") as copy:
+            for row in rows:
+                copy.write_row(row)
+
+    def _places(self, works: Sequence[Loaded], chunks: int, size: int, name: str) -> None:
         first = self.model_of
-        with self.connection.transaction(), self.connection.cursor() as cursor:
-            for number, document_id in enumerate(documents):
-                texts, packed, length = self._template(size, number)
-                cursor.execute(
-                    "insert into kb_documents (id, work_id, kb_id, name, content_type, size_bytes, sha256, attributes,"
-                    " revision, live_revision, build, live_build, status, attempts, error_retryable, warnings, chunks_done,"
-                    " chunks_total, chunk_count, token_count, lexical_length, analyzer_fingerprint)"
-                    " values (%s, %s, %s, 'd', 'text/plain', 1, %s, '{}', 1, 1, 1, 1, 'ready', 1, false, '[]', %s, %s, %s,"
-                    " %s, %s, %s)",
-                    (
-                        document_id, work_id, kb_id, document_id.bytes * 2, size, size, size, size * 200,
-                        length, ANALYZER_FINGERPRINT,
-                    ),
-                )  # fmt: skip
-                cursor.execute(
-                    "insert into work_knowledge_chunk_coordinates (work_id, document_id, generation_id, vector_store_id,"
-                    " instance_id, build, chunk_count, embedding_model, embedding_dims, last_embedded_at, prune_pending)"
-                    " values (%s, %s, %s, 'pgvector', %s, 1, %s, %s, %s, now(), false)",
-                    (
-                        work_id, document_id, generation, first["store_instance_id"], size, first["embedding_model"],
-                        first["dims"],
-                    ),
-                )  # fmt: skip
-                with cursor.copy(
-                    'copy kb_spans (document_id, chunk_index, work_id, build, start, "end", heading_path, token_count,'
-                    " context, content_sha256, text) from stdin"
-                ) as copy:
-                    for index, text in enumerate(texts):
-                        copy.write_row(
-                            (
-                                document_id,
-                                index,
-                                work_id,
-                                1,
-                                index * 1000,
-                                index * 1000 + len(text),
-                                [],
-                                200,
-                                "",
-                                b"0" * 32,
-                                text,
-                            )
-                        )
-                with cursor.copy("copy kb_terms (work_id, term, document_id, kb_id, build, data) from stdin") as copy:
-                    for term, data in packed:
-                        copy.write_row((work_id, term, document_id, kb_id, 1, data))
+        self._copy(
+            "works (id, organization_id, name, settings, index_version)",
+            [(w.work_id, first["organization_id"], name, "{}", 1) for w in works],
+        )
+        self._copy(
+            "knowledge_bases (id, work_id, owner_type, owner_id, name, description, attributes, live_chunks,"
+            " live_length)",
+            [
+                (w.kb_id, w.work_id, "user", first["owner_id"], name, "", "{}", chunks, self._length(w, size))
+                for w in works
+            ],
+        )
+        columns = (
+            "vector_store_id", "store_instance_id", "embedding_mode", "embedding_provider_id", "provider_instance_id",
+            "embedding_model", "model_fingerprint", "dims",
+        )  # fmt: skip
+        self._copy(
+            f"index_generations (id, work_id, number, state, {', '.join(columns)}, documents_done, documents_total,"
+            " documents_refused, activated_at)",
+            [
+                (w.generation_id, w.work_id, 1, "active", *(first[c] for c in columns), 0, 0, 0, "2026-01-01")
+                for w in works
+            ],
+        )
+
+    def _length(self, work: Loaded, size: int) -> int:
+        return sum(self.lengths[size, number % TEMPLATES] for number in range(len(work.documents)))
+
+    def _documents(self, works: Sequence[Loaded], size: int) -> None:
+        """Documents by COPY; their spans and terms are copied from the templates inside the server."""
+        first = self.model_of
+        named = [(w, document_id, n % TEMPLATES) for w in works for n, document_id in enumerate(w.documents)]
+        if len(works) > 1:  # small Works differ from one another
+            named = [(w, document_id, n % TEMPLATES) for n, (w, document_id, _) in enumerate(named)]
+        self._copy(
+            "kb_documents (id, work_id, kb_id, name, content_type, size_bytes, sha256, attributes, revision,"
+            " live_revision, build, live_build, status, attempts, error_retryable, warnings, chunks_done, chunks_total,"
+            " chunk_count, token_count, lexical_length, analyzer_fingerprint)",
+            [
+                (
+                    document_id, w.work_id, w.kb_id, "d", "text/plain", 1, document_id.bytes * 2, "{}", 1, 1, 1, 1,
+                    "ready", 1, False, "[]", size, size, size, size * 200, self.lengths[size, number],
+                    ANALYZER_FINGERPRINT,
+                )
+                for w, document_id, number in named
+            ],
+        )  # fmt: skip
+        self._copy(
+            "work_knowledge_chunk_coordinates (work_id, document_id, generation_id, vector_store_id, instance_id, build,"
+            " chunk_count, embedding_model, embedding_dims, last_embedded_at, prune_pending)",
+            [
+                (
+                    w.work_id, document_id, w.generation_id, "pgvector", first["store_instance_id"], 1, size,
+                    first["embedding_model"], first["dims"], "2026-01-01", False,
+                )
+                for w, document_id, _ in named
+            ],
+        )  # fmt: skip
+        self.connection.execute("truncate loading")
+        self._copy(
+            "loading (size, number, work_id, kb_id, document_id)",
+            [(size, number, w.work_id, w.kb_id, document_id) for w, document_id, number in named],
+        )
+        self.connection.execute("analyze loading")
+        self.connection.execute(_LOAD_SPANS)
+        if len(named) * size < MANY_CHUNKS:
+            self.connection.execute(_LOAD_TERMS)
+            return
+        self.connection.execute(_DROP_TERM_INDEXES)
+        self.connection.execute(_LOAD_TERMS)
+        self.connection.execute(_MAKE_TERM_INDEXES)
 
     async def write_vectors(self, works: "Sequence[Loaded]", *, maintain: bool) -> None:
+        """Every document by the store's own `write_chunks`, a few at a time."""
         store = PgvectorStore(PgvectorSettings(write_timeout_s=600), own_dsn=self.running.dsn)
-        for work in works:
-            size = len(work.vectors) // len(work.documents)
-            for number, document_id in enumerate(work.documents):
+        waiting = ((w, number, document_id) for w in works for number, document_id in enumerate(w.documents))
+
+        async def write() -> None:
+            for work, number, document_id in waiting:
+                size = len(work.vectors) // len(work.documents)
                 rows = work.vectors[number * size : (number + 1) * size]
                 chunks = [VectorChunk(work.kb_id, i, row) for i, row in enumerate(rows)]  # type: ignore[arg-type]
                 await store.write_chunks(work.work_id, document_id, work.space, 1, chunks)
-            if maintain:
+
+        await asyncio.gather(*(write() for _ in range(4)))
+        if maintain:
+            for work in works:
                 await store.maintain(work.work_id, work.space)
         await store.close()
 

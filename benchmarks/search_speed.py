@@ -28,7 +28,7 @@ def main() -> None:
         began = time.monotonic()
         big = loader.work(CHUNKS, "one")
         asyncio.run(loader.write_vectors([big], maintain=True))
-        small = [loader.work(CHUNKS // 200, f"many {number}") for number in range(200)]
+        small = loader.works(200, CHUNKS // 200, "many")
         asyncio.run(loader.write_vectors(small, maintain=False))
         loader.finish()
         print(f"loaded 2 x {CHUNKS} chunks in {time.monotonic() - began:.0f} s")

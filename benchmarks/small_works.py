@@ -31,7 +31,7 @@ def main() -> None:
         alone = ask(running, bodies(150), clients=1)
         big = loader.work(BIG, "big")
         asyncio.run(loader.write_vectors([big], maintain=True))
-        neighbours = [loader.work(10, f"neighbour {number}") for number in range(NEIGHBOURS)]
+        neighbours = loader.works(NEIGHBOURS, 10, "neighbour")
         asyncio.run(loader.write_vectors(neighbours, maintain=False))
         loader.finish()
         ask(running, bodies(30), clients=1)

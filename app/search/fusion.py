@@ -1,7 +1,7 @@
 """Merging the legs of a search into one order."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -13,6 +13,10 @@ class Ref:
     document_id: UUID
     chunk_index: int
     build: int
+
+    def __hash__(self) -> int:
+        """A merge hashes each ref a few times: the id's number hashes in C, the id in Python."""
+        return hash((self.document_id.int, self.chunk_index, self.build))
 
 
 @dataclass(frozen=True)
@@ -31,10 +35,10 @@ def score_fusion(
     Legs are best first. A chunk missing from a leg counts 0 there; all scores of a leg equal: 1. Result best first,
     scores in [0, 1], ties ordered by ref.
     """
-    fused: defaultdict[Ref, float] = defaultdict(float)
+    fused: dict[Ref, float] = {}
     for leg, share in ((vector[:depth], weight), (lexical[:depth], 1 - weight)):
-        for ref, value in _min_max(leg).items():
-            fused[ref] += share * value
+        for scored, value in zip(leg, _min_max(leg), strict=True):
+            fused[scored.ref] = fused.get(scored.ref, 0.0) + share * value
     return sorted(fused.items(), key=lambda item: (-item[1], item[0]))
 
 
@@ -52,10 +56,10 @@ def reciprocal_rank_fusion(rankings: Sequence[Sequence[Ref]], *, k: int = 60) ->
     return sorted(scores.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _min_max(leg: Sequence[Scored]) -> Mapping[Ref, float]:
+def _min_max(leg: Sequence[Scored]) -> list[float]:
     if not leg:
-        return {}
+        return []
     low, high = min(s.score for s in leg), max(s.score for s in leg)
     if high == low:
-        return {s.ref: 1.0 for s in leg}
-    return {s.ref: (s.score - low) / (high - low) for s in leg}
+        return [1.0] * len(leg)
+    return [(s.score - low) / (high - low) for s in leg]

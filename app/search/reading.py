@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from app.db.reading import Connection
+from app.db.engine import Reach
+from app.db.reading import ReadPool
 from app.search.fusion import Ref
 from app.search.scoping import Allowed
 
@@ -42,21 +43,20 @@ class LiveChunk:
     attributes: dict[str, Any]
 
 
-async def fetch_live(connection: Connection, allowed: Allowed, refs: Sequence[Ref]) -> dict[Ref, LiveChunk]:
+async def fetch_live(reads: ReadPool, allowed: Allowed, refs: Sequence[Ref]) -> dict[Ref, LiveChunk]:
     """The chunks among `refs` that are live, of this Work, and in the allowed knowledge bases and documents."""
-    async with connection.cursor(binary=True) as cursor:
-        await cursor.execute(
-            _LIVE,
-            {
-                "documents": [r.document_id for r in refs],
-                "indices": [r.chunk_index for r in refs],
-                "builds": [r.build for r in refs],
-                "work": allowed.scope.work_id,
-                "user": allowed.scope.user_id,
-                "kbs": list(allowed.knowledge_base_ids),
-            },
-        )
-        rows = await cursor.fetchall()
+    rows = await reads.fetch(
+        Reach.of(allowed.scope.work_id),
+        _LIVE,
+        {
+            "documents": [r.document_id for r in refs],
+            "indices": [r.chunk_index for r in refs],
+            "builds": [r.build for r in refs],
+            "work": allowed.scope.work_id,
+            "user": allowed.scope.user_id,
+            "kbs": list(allowed.knowledge_base_ids),
+        },
+    )
     narrowed = None if allowed.document_ids is None else frozenset(allowed.document_ids)
     return {
         Ref(row[0], row[1], row[2]): LiveChunk(

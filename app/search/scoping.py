@@ -34,7 +34,7 @@ _SNAPSHOT = """
                  order by d.language limit 1)
           from spoken s where s.language is not null
     )
-    select w.organization_id, o.settings || w.settings, k.ids, k.chunks, k.length,
+    select w.organization_id, o.settings || w.settings, w.index_version, k.ids, k.chunks, k.length,
            (select array_agg(language) from spoken where language is not null) as languages,
            g.id, g.number, g.vector_store_id, g.store_instance_id, g.embedding_provider_id, g.provider_instance_id,
            g.embedding_model, g.model_fingerprint, g.dims
@@ -67,7 +67,7 @@ class Allowed:
     """The searched set. `document_ids` None = every document of the knowledge bases.
 
     `chunks`, `length`: sums over the live builds of the knowledge bases, for BM25 and the plan of the vector leg;
-    `eligible`: live chunks after the restriction to documents.
+    `eligible`: live chunks after the restriction to documents; `index_version`: rises with every change of the index.
     """
 
     scope: WorkScope
@@ -79,6 +79,7 @@ class Allowed:
     generation: IndexGeneration | None
     languages: frozenset[str | None]
     max_results: int | None
+    index_version: int
 
 
 class Scoping:
@@ -123,10 +124,8 @@ class Scoping:
             "organization": caller.organization_id,
             "wanted": None if wanted is None else list(wanted),
         }
-        async with self._reads.transaction(reach) as connection, connection.cursor(binary=True) as cursor:
-            await cursor.execute(_SNAPSHOT, values)
-            row = await cursor.fetchone()
-        return None if row is None else _allowed(caller, work_id, row)
+        rows = await self._reads.fetch(reach, _SNAPSHOT, values)
+        return _allowed(caller, work_id, rows[0]) if rows else None
 
     async def _narrowed(
         self,
@@ -149,10 +148,10 @@ class Scoping:
 
 
 def _allowed(caller: Caller, work_id: UUID, row: Sequence[Any]) -> Allowed:
-    organization_id, settings, ids, chunks, length, languages = row[:6]
+    organization_id, settings, version, ids, chunks, length, languages = row[:7]
     generation = None
-    if row[6] is not None:
-        values = dict(zip(_GENERATION, row[6:], strict=True))
+    if row[7] is not None:
+        values = dict(zip(_GENERATION, row[7:], strict=True))
         generation = IndexGeneration(work_id=work_id, state="active", **values)
     return Allowed(
         scope=WorkScope(work_id, organization_id, caller.user_id, caller.has("write")),
@@ -164,6 +163,7 @@ def _allowed(caller: Caller, work_id: UUID, row: Sequence[Any]) -> Allowed:
         generation=generation,
         languages=frozenset([None, *(languages or ())]),
         max_results=settings.get("max_results"),
+        index_version=version,
     )
 
 

@@ -8,17 +8,16 @@ from typing import Any, Literal
 from uuid import UUID
 
 from app.ai_providers.contract import EmbeddingModel
-from app.db.engine import Reach
 from app.db.reading import ReadPool
 from app.documents.attributes import FilterComparison, FilterGroup
 from app.identity.caller import Caller
 from app.indexing.models import IndexGeneration
 from app.search.errors import VectorSearchUnavailable
 from app.search.fusion import Ref, Scored, reciprocal_rank_fusion, score_fusion
-from app.search.lexical import search_lexical
+from app.search.lexical import TermMemory, search_lexical
 from app.search.reading import LiveChunk, fetch_live
 from app.search.scoping import Allowed, Scoping
-from app.search.vector import VectorLeg, VectorSearcher, ref_of
+from app.search.vector import VectorLeg, VectorSearcher
 from app.vector_stores.contract import QueryHit
 
 Mode = Literal["hybrid", "vector", "lexical"]
@@ -88,6 +87,7 @@ class Searcher:
     vectors: VectorSearcher
     default_limit: int
     fusion: Literal["score", "rrf"] = "score"
+    terms: TermMemory = field(default_factory=TermMemory)
 
     async def search(self, caller: Caller, question: Question) -> Answer:
         """Raises: NotFound, TwoWorks, VectorSearchUnavailable (mode `vector` only)."""
@@ -133,7 +133,7 @@ class Searcher:
             if question.mode == "vector":
                 return []
             began = time.perf_counter()
-            found = await search_lexical(self.reads, allowed, question.query, top_k=depth)
+            found = await search_lexical(self.reads, allowed, question.query, top_k=depth, memory=self.terms)
             timings["lexical_ms"] = (time.perf_counter() - began) * 1000
             return found
 
@@ -164,7 +164,7 @@ class Searcher:
             order = score_fusion(vector_hits, lexical_hits, weight=weight, depth=FUSION_DEPTH)
         return _Merged(
             order=order,
-            vector={ref_of(hit): hit for hit in leg.hits},
+            vector={s.ref: hit for s, hit in zip(vector_hits, leg.hits, strict=True)},
             vector_ranks={s.ref: rank for rank, s in enumerate(vector_hits, start=1)},
             lexical_ranks={s.ref: rank for rank, s in enumerate(lexical_hits, start=1)},
             model=leg.model,
@@ -191,7 +191,7 @@ class Searcher:
         while position < len(wanted) and len(answer.hits) < limit:
             block = wanted[position : position + limit + MARGIN]
             position += len(block)
-            live = await self._fetch(allowed, [ref for ref, _ in block])
+            live = await fetch_live(self.reads, allowed, [ref for ref, _ in block])
             for ref, score in block:
                 chunk = live.get(ref)
                 if chunk is None:
@@ -201,10 +201,6 @@ class Searcher:
                     answer.hits.append(_hit(chunk, ref, score, merged))
         timings["read_ms"] = (time.perf_counter() - began) * 1000
         return answer, not dead or len(answer.hits) >= limit
-
-    async def _fetch(self, allowed: Allowed, refs: Sequence[Ref]) -> dict[Ref, LiveChunk]:
-        async with self.reads.transaction(Reach.of(allowed.scope.work_id)) as connection:
-            return await fetch_live(connection, allowed, refs)
 
 
 def confidence(normalized_score: float, model: EmbeddingModel | None) -> float | None:

@@ -470,3 +470,20 @@ def test_the_log_holds_neither_keys_nor_texts(service: Service, many: Any) -> No
     key = tenant.client.headers["authorization"].removeprefix("Bearer ")
     for secret in (key, "sk-of-the-tests", "xylophone-secret-question", "twice a day", "body-secret", "bootstrap-key"):
         assert secret not in logs, secret
+
+
+def test_words_asked_before_a_change_are_looked_up_anew_after_it(service: Service) -> None:
+    tenant = service.tenant()
+    kb = tenant.knowledge_base("Changing")
+
+    def found() -> set[str]:
+        return set(ids(tenant.search("heron", knowledge_base_ids=[kb], mode="lexical", limit=10)))
+
+    first = tenant.ready(kb, "a heron stands", external_id="a")["id"]
+    assert found() == found() == {first}
+    second = tenant.ready(kb, "another heron waits", external_id="b")["id"]
+    assert found() == found() == {first, second}
+    tenant.ready(kb, "a crane stands", external_id="a")
+    assert found() == found() == {second}
+    assert tenant.client.delete(f"/documents/{second}").status_code == 202
+    assert found() == set()

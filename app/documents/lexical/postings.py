@@ -57,6 +57,21 @@ class Postings:
     length: npt.NDArray[np.float32]
 
 
+@dataclass(frozen=True)
+class TermRows:
+    """All rows of one term, column by column and in one order, as the database joins them.
+
+    `documents`: 16 bytes a row; `builds` and `sizes` (bytes of each row's data): big-endian int32; `data`:
+    row after row.
+    """
+
+    term: str
+    documents: bytes
+    builds: bytes
+    sizes: bytes
+    data: bytes
+
+
 def pack(document: DocumentTerms) -> list[tuple[str, bytes]]:
     """Pack a document's postings: one (term, data) for each term, terms ascending.
 
@@ -80,14 +95,20 @@ def pack(document: DocumentTerms) -> list[tuple[str, bytes]]:
 
 
 def unpack(rows: Sequence[bytes]) -> Postings:
-    """Unpack many `data` values at once.
+    """Unpack many `data` values at once. Raises: as `unpack_joined`."""
+    return unpack_joined(b"".join(rows), np.fromiter(map(len, rows), np.int64, len(rows)))
 
-    Raises: CorruptPostings for a value without postings, an unknown form, or a size that is no whole number of records.
+
+def unpack_joined(data: bytes, sizes: Integers) -> Postings:
+    """Unpack `data` values that stand one after another, of these sizes.
+
+    Raises: CorruptPostings for a value without postings, an unknown form, a size that is no whole number of records, or
+    sizes that do not add up.
     """
-    sizes = np.fromiter(map(len, rows), np.int64, len(rows))
-    if len(sizes) and sizes.min() < 1:
+    joined = np.frombuffer(data, np.uint8)
+    if sizes.sum() != len(joined) or (len(sizes) and sizes.min() < 1):
         raise CorruptPostings
-    joined = np.frombuffer(b"".join(rows), np.uint8)
+    rows = sizes
     starts = np.cumsum(sizes) - sizes
     forms = joined[starts]
     body = np.ones(len(joined), np.bool_)

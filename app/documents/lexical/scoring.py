@@ -2,8 +2,8 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar, cast
 from uuid import UUID
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.documents.lexical.analysis import Integers
-from app.documents.lexical.postings import unpack
+from app.documents.lexical.postings import TermRows, unpack_joined
 from app.documents.lexical.queries import QueryTerms, TermGroup
 
 K1: Final = 1.2
@@ -92,51 +92,150 @@ def score(
     """
     if not rows or top_k < 1:
         return []
-    table = _Table(rows)
-    norm = table.lengths * np.float32(k1 * b / average_length if average_length > 0 else 0)
-    norm += np.float32(k1 * (1 - b))
+    return _rank(query, _columns_of(rows), n_chunks, average_length, top_k, k1, b, allowed, posting_counts)
+
+
+def score_joined(
+    query: QueryTerms,
+    found: Sequence[TermRows],
+    *,
+    n_chunks: int,
+    average_length: float,
+    top_k: int,
+    posting_counts: Mapping[str, int] | None = None,
+) -> list[LexicalHit[UUID]]:
+    """As `score`, from rows that the database has joined by term: no object is made for each of thousands of rows.
+
+    Raises: CorruptPostings.
+    """
+    present = [rows for rows in found if rows.documents]
+    if not present or top_k < 1:
+        return []
+    columns = _joined_columns(present)
+    return _rank(query, columns, n_chunks, average_length, top_k, K1, B, None, posting_counts)
+
+
+@dataclass(frozen=True)
+class _Columns(Generic[DocumentKey]):
+    """Rows ordered by term. Documents have numbers that ascend as their keys do; `key_of` gives a number's key.
+
+    `term_of_row` (n_rows,) is an index into `terms`, ascending; `sizes` are the bytes of each row in `data`.
+    """
+
+    terms: Sequence[str]
+    term_of_row: Integers
+    document_of_row: Integers
+    builds: Integers
+    sizes: Integers
+    data: bytes
+    n_documents: int
+    key_of: Callable[[int], DocumentKey]
+
+
+def _columns_of(rows: Sequence[tuple[str, DocumentKey, int, bytes]]) -> _Columns[DocumentKey]:
+    terms, keys, builds, data = zip(*rows, strict=True)
+    term_of_row, distinct_terms = _numbered(terms)
+    order = np.argsort(term_of_row, kind="stable")
+    hashed = _hashed_fast(keys)
+    documents = sorted(set(hashed))
+    number_of = {document: number for number, document in enumerate(documents)}
+    has_uuids = isinstance(keys[0], UUID)
+    ordered = [data[row] for row in order.tolist()]
+    return _Columns(
+        terms=distinct_terms,
+        term_of_row=term_of_row[order],
+        document_of_row=np.array([number_of[document] for document in hashed], np.int64)[order],
+        builds=np.array(builds, np.int64)[order],
+        sizes=np.fromiter(map(len, ordered), np.int64, len(ordered)),
+        data=b"".join(ordered),
+        n_documents=len(documents),
+        key_of=lambda number: cast(DocumentKey, UUID(int=documents[number]) if has_uuids else documents[number]),
+    )
+
+
+def _joined_columns(found: Sequence[TermRows]) -> _Columns[UUID]:
+    keys = b"".join([rows.documents for rows in found])
+    halves = np.frombuffer(keys, ">u8").reshape(-1, 2).astype(np.uint64)
+    high, low = np.ascontiguousarray(halves[:, 0]), np.ascontiguousarray(halves[:, 1])
+    order = np.lexsort((low, high))
+    high, low = high[order], low[order]
+    first = np.ones(len(order), np.bool_)
+    first[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+    document_of_row = np.empty(len(order), np.int64)
+    document_of_row[order] = np.cumsum(first) - 1
+    row_of_document = order[first].tolist()
+    return _Columns(
+        terms=[rows.term for rows in found],
+        term_of_row=np.repeat(np.arange(len(found)), [len(rows.documents) // 16 for rows in found]),
+        document_of_row=document_of_row,
+        builds=_int4s([rows.builds for rows in found]),
+        sizes=_int4s([rows.sizes for rows in found]),
+        data=b"".join([rows.data for rows in found]),
+        n_documents=len(row_of_document),
+        key_of=lambda number: UUID(bytes=keys[16 * row_of_document[number] : 16 * row_of_document[number] + 16]),
+    )
+
+
+def _int4s(parts: Iterable[bytes]) -> Integers:
+    return np.frombuffer(b"".join(parts), ">i4").astype(np.int64)
+
+
+def _rank(
+    query: QueryTerms,
+    columns: _Columns[DocumentKey],
+    n_chunks: int,
+    average_length: float,
+    top_k: int,
+    k1: float,
+    b: float,
+    allowed: Collection[DocumentKey] | None,
+    posting_counts: Mapping[str, int] | None,
+) -> list[LexicalHit[DocumentKey]]:
+    table = _Table(columns)
+    per_word = np.float32(k1 * b / average_length if average_length > 0 else 0)
     scores, shares = np.zeros(table.size, np.float32), np.empty(table.size, np.float32)
     for group in query.groups:
         places, frequencies = table.best_frequencies(group)
         known = [posting_counts.get(term, 0) for term in group.terms] if posting_counts is not None else []
         idf = _idf(max(len(places), *known, 0), n_chunks)
-        share = norm[places]
+        share = table.lengths[places]
+        share *= per_word
+        share += np.float32(k1 * (1 - b))
         share += frequencies
         np.divide(frequencies, share, out=share)
         share *= np.float32(group.weight * idf * (k1 + 1))
-        if group.exact is not None and len(group.terms) > 1:
+        exact = table.places(group.exact) if group.exact is not None and len(group.terms) > 1 else places[:0]
+        if len(exact):
             shares[places] = share
-            shares[table.places(group.exact)] *= np.float32(1 + _EXACT_BONUS)
+            shares[exact] *= np.float32(1 + _EXACT_BONUS)
             share = shares[places]
         scores[places] += share
     return table.best(scores, top_k, allowed)
 
 
 class _Table(Generic[DocumentKey]):
-    """The postings of all rows, in which each chunk has a place: an index into the arrays of scores and lengths."""
+    """The postings of all rows, in which each chunk has a place: an index into the arrays of scores and lengths.
 
-    def __init__(self, rows: Sequence[tuple[str, DocumentKey, int, bytes]]) -> None:
-        terms, keys, builds, data = zip(*rows, strict=True)
-        term_of_row, distinct_terms = _numbered(terms)
-        document_of_row, documents = _numbered(_hashed_fast(keys))
-        newest_builds, newest = _newest_builds(np.array(builds, np.int64), document_of_row)
-        self._documents: list[Any] = documents
-        self._has_uuids: bool = isinstance(keys[0], UUID)
-        self._builds: Integers = newest_builds
-        # Rows by term, so that a term's postings are one slice.
-        order: Integers = newest[np.argsort(term_of_row[newest], kind="stable")]
-        postings = unpack([data[row] for row in order.tolist()])
-        self._seats: _Seats = _Seats(document_of_row[order][postings.row], postings.chunk_index, len(self._documents))
+    Places ascend by (document, chunk index).
+    """
+
+    def __init__(self, columns: _Columns[DocumentKey]) -> None:
+        columns, newest = _newest_builds(columns)
+        self._builds: Integers = newest
+        self._n_documents: int = columns.n_documents
+        self._key_of: Callable[[int], DocumentKey] = columns.key_of
+        postings = unpack_joined(columns.data, columns.sizes)
+        self._seats: _Seats = _Seats(columns.document_of_row[postings.row], postings.chunk_index, columns.n_documents)
         self._place: Integers = self._seats.of_postings
         self._frequency: Floats = postings.frequency
         self.size: int = self._seats.size
         self.lengths: Floats = np.zeros(self.size, np.float32)
         self.lengths[self._place] = postings.length
         self._largest: Floats = np.zeros(self.size, np.float32)
-        counts = np.bincount(term_of_row[order], weights=postings.counts, minlength=len(distinct_terms))
+        counts = np.bincount(columns.term_of_row, weights=postings.counts, minlength=len(columns.terms))
         ends: list[int] = np.cumsum(counts.astype(np.int64)).tolist()
         self._postings_of = {
-            term: slice(start, end) for term, start, end in zip(distinct_terms, [0, *ends[:-1]], ends, strict=True)
+            term: slice(start, end) for term, start, end in zip(columns.terms, [0, *ends[:-1]], ends, strict=True)
         }
 
     def places(self, term: str) -> Integers:
@@ -163,25 +262,25 @@ class _Table(Generic[DocumentKey]):
         self, scores: Floats, top_k: int, allowed: Collection[DocumentKey] | None
     ) -> list[LexicalHit[DocumentKey]]:
         """The best chunks of allowed documents, ties by (document, chunk_index)."""
-        places = np.flatnonzero(scores)
+        places = np.flatnonzero(scores > 0)
         if allowed is not None:
-            kept = set(_hashed_fast(tuple(allowed)))
-            may = np.fromiter((document in kept for document in self._documents), np.bool_, len(self._documents))
+            kept = set(allowed)
+            may = np.array([self._key_of(number) in kept for number in range(self._n_documents)], np.bool_)
             places = places[may[self._seats.located(places)[0]]]
         if len(places) > top_k:
             least = np.partition(scores[places], -top_k)[-top_k]
             places = places[scores[places] >= least]
+        places = places[np.argsort(-scores[places], kind="stable")[:top_k]]
         documents, chunks = self._seats.located(places)
-        found = zip(
-            (-scores[places]).tolist(),
-            [self._documents[document] for document in documents.tolist()],
-            chunks.tolist(),
-            self._builds[documents].tolist(),
-            strict=True,
-        )
         return [
-            LexicalHit(cast(DocumentKey, UUID(int=key) if self._has_uuids else key), chunk_index, -value, build)
-            for value, key, chunk_index, build in sorted(found)[:top_k]
+            LexicalHit(self._key_of(document), chunk_index, value, build)
+            for value, document, chunk_index, build in zip(
+                scores[places].tolist(),
+                documents.tolist(),
+                chunks.tolist(),
+                self._builds[documents].tolist(),
+                strict=True,
+            )
         ]
 
 
@@ -225,8 +324,20 @@ def _hashed_fast(keys: Sequence[DocumentKey]) -> Sequence[Any]:
     return list(map(attrgetter("int"), keys)) if keys and isinstance(keys[0], UUID) else keys
 
 
-def _newest_builds(builds: Integers, document_of_row: Integers) -> tuple[Integers, Integers]:
-    """Each document's largest build, and the rows of it: rows fetched in two statements may straddle a go-live."""
-    newest = np.zeros(int(document_of_row.max()) + 1, np.int64)
-    np.maximum.at(newest, document_of_row, builds)
-    return newest, np.flatnonzero(builds == newest[document_of_row])
+def _newest_builds(columns: _Columns[DocumentKey]) -> tuple[_Columns[DocumentKey], Integers]:
+    """The rows of each document's largest build, and that build: two statements may straddle a go-live."""
+    newest = np.zeros(columns.n_documents, np.int64)
+    np.maximum.at(newest, columns.document_of_row, columns.builds)
+    kept = columns.builds == newest[columns.document_of_row]
+    if kept.all():
+        return columns, newest
+    data = np.frombuffer(columns.data, np.uint8)[np.repeat(kept, columns.sizes)].tobytes()
+    only = replace(
+        columns,
+        term_of_row=columns.term_of_row[kept],
+        document_of_row=columns.document_of_row[kept],
+        builds=columns.builds[kept],
+        sizes=columns.sizes[kept],
+        data=data,
+    )
+    return only, newest

@@ -92,14 +92,7 @@ class Connections:
         Raises: VectorStoreUnavailable, VectorStoreMisconfigured, VectorStoreRefused.
         """
         pool = await self._open()
-        assert self._facts is not None
-        knobs = knobs or Knobs()
-        sql, values = statements.BEGIN_AS + knobs.sql, dict(knobs.values)
-        if self._facts.role is not None:
-            sql, values["role"] = sql + statements.TAKE_ROLE, self._facts.role
-        values["works"] = f"{{{work_id}}}"
-        values["timeout_ms"] = str(int(timeout_s * 1000))
-        values["lock_timeout_ms"] = str(int(LOCK_TIMEOUT_S * 1000))
+        sql, values = self._entering(work_id, timeout_s, knobs or Knobs())
         with translated():
             async with pool.connection() as connection:
                 await connection.execute(_begin(sql, values))
@@ -132,6 +125,47 @@ class Connections:
         await self._drop_dead_connections()
         async with self.transaction(work_id, timeout_s=timeout_s, knobs=knobs) as connection:
             return await body(connection)
+
+    async def fetch(
+        self, work_id: UUID, sql: str, values: Mapping[str, object], *, timeout_s: float, knobs: Knobs | None = None
+    ) -> list[tuple[Any, ...]]:
+        """The rows of one reading statement in a transaction of its own, in one round trip; repeated as in `run`.
+
+        What a pipeline sends before its end is one transaction, without BEGIN and COMMIT: with it role, reach and
+        knobs end, whether it succeeds or fails.
+        Raises: VectorStoreUnavailable, VectorStoreMisconfigured, VectorStoreRefused.
+        """
+        try:
+            return await self._fetch(work_id, sql, values, timeout_s, knobs or Knobs())
+        except VectorStoreUnavailable as exc:
+            if not _was_cut_off(exc.__cause__):
+                raise
+        await self._drop_dead_connections()
+        return await self._fetch(work_id, sql, values, timeout_s, knobs or Knobs())
+
+    async def _fetch(
+        self, work_id: UUID, sql: str, values: Mapping[str, object], timeout_s: float, knobs: Knobs
+    ) -> list[tuple[Any, ...]]:
+        pool = await self._open()
+        enter, bound = self._entering(work_id, timeout_s, knobs)
+        with translated():
+            async with pool.connection() as connection:
+                entering, cursor = connection.cursor(), connection.cursor(binary=True)
+                async with connection.pipeline():
+                    await entering.execute(enter, bound)
+                    await cursor.execute(sql, values)
+                return await cursor.fetchall()
+
+    def _entering(self, work_id: UUID, timeout_s: float, knobs: Knobs) -> tuple[LiteralString, dict[str, str]]:
+        """What the first statement of a transaction says."""
+        assert self._facts is not None
+        sql, values = statements.BEGIN_AS + knobs.sql, dict(knobs.values)
+        if self._facts.role is not None:
+            sql, values["role"] = sql + statements.TAKE_ROLE, self._facts.role
+        values["works"] = f"{{{work_id}}}"
+        values["timeout_ms"] = str(int(timeout_s * 1000))
+        values["lock_timeout_ms"] = str(int(LOCK_TIMEOUT_S * 1000))
+        return sql, values
 
     @asynccontextmanager
     async def direct(self) -> AsyncIterator[Connection]:

@@ -8,8 +8,8 @@ from app.vector_stores.base import Matrix, best_first, normalized_cosine
 from app.vector_stores.contract import ChunkRef, Ids, QueryHit, Space
 from app.vector_stores.pgvector import statements
 from app.vector_stores.pgvector.binary import pack_halfvec, pack_uuids
-from app.vector_stores.pgvector.catalogue import SpaceMemory, SpaceRow, find_space
-from app.vector_stores.pgvector.connections import Connection, Connections, Knobs
+from app.vector_stores.pgvector.catalogue import SpaceMemory, SpaceRow
+from app.vector_stores.pgvector.connections import Connections, Knobs
 from app.vector_stores.pgvector.settings import PgvectorSettings
 
 MOST_EF_SEARCH = 1_000
@@ -106,20 +106,17 @@ class Searcher:
 
     async def _fetch(self, sql: str, question: Question, wanted: int, knobs: Knobs) -> list[QueryHit]:
         values = {**question.values(), "top_k": wanted}
-
-        async def read(connection: Connection) -> list[QueryHit]:
-            cursor = await connection.execute(sql, values, binary=True)
-            return best_first([_hit(*row) for row in await cursor.fetchall()])
-
-        return await self._connections.run(
-            question.work_id, read, timeout_s=self._settings.search_timeout_s, knobs=knobs
+        rows = await self._connections.fetch(
+            question.work_id, sql, values, timeout_s=self._settings.search_timeout_s, knobs=knobs
         )
+        return best_first([_hit(*row) for row in rows])
 
     async def _look_up(self, question: Question) -> SpaceRow | None:
-        async def read(connection: Connection) -> SpaceRow | None:
-            return await find_space(connection, question.work_id, question.space)
-
-        row = await self._connections.run(question.work_id, read, timeout_s=self._settings.search_timeout_s)
+        values = {"work_id": question.work_id, "space_key": statements.space_key(question.space)}
+        rows = await self._connections.fetch(
+            question.work_id, statements.FIND_SPACE, values, timeout_s=self._settings.search_timeout_s
+        )
+        row = SpaceRow(*rows[0]) if rows else None
         if row is None:
             self._memory.forget(question.work_id, question.space)
         else:
@@ -129,11 +126,8 @@ class Searcher:
     async def _count_up_to(self, most: int, row: SpaceRow, question: Question) -> int:
         sql, values = statements.bounded_count(row.space_no, question.where), {**question.values(), "most": most}
 
-        async def read(connection: Connection) -> int:
-            found = await (await connection.execute(sql, values)).fetchone()
-            return int(found[0]) if found else 0
-
-        return await self._connections.run(question.work_id, read, timeout_s=self._settings.search_timeout_s)
+        rows = await self._connections.fetch(question.work_id, sql, values, timeout_s=self._settings.search_timeout_s)
+        return int(rows[0][0])
 
 
 def index_knobs(settings: PgvectorSettings, row: SpaceRow, wanted: int) -> Knobs:

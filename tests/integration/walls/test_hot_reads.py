@@ -1,7 +1,10 @@
 """Hot reads over bare connections keep the rules of every other transaction."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import LiteralString
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -48,6 +51,51 @@ async def who(reads: ReadPool) -> str:
         row = await (await connection.execute("select current_user")).fetchone()
     assert row is not None
     return str(row[0])
+
+
+SELF = "select current_user::text, current_setting('stackroom.works', true), current_setting('transaction_read_only')"
+
+
+async def test_a_fetch_is_a_walled_transaction_of_which_nothing_stays(url: str) -> None:
+    work = UUID(int=7)
+    async with reading(url) as reads:
+        for _ in range(4):  # the later ones are prepared
+            assert await reads.fetch(Reach.of(work), SELF, {}) == [("stackroom_app", f"{{{work}}}", "on")]
+        async with reads._connection() as connection:
+            row = await (await connection.execute(SELF)).fetchone()
+
+    assert row is not None
+    assert row[0] != "stackroom_app"
+    assert row[1:] == ("", "off")
+
+
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    [
+        ("delete from works", psycopg.errors.ReadOnlySqlTransaction),
+        ("select pg_sleep(20)", DatabaseUnavailable),
+        ("select 1 / 0", psycopg.errors.DivisionByZero),
+        ("delete from users; select 1", psycopg.errors.SyntaxError),
+    ],
+)
+async def test_a_fetch_that_fails_leaves_nothing_behind(
+    url: str, statement: LiteralString, error: type[Exception]
+) -> None:
+    async with reading(url, timeout_s=0.2) as reads:
+        with pytest.raises(error):
+            await reads.fetch(Reach.of(UUID(int=7)), statement, {})
+
+        assert await reads.fetch(Reach(), SELF, {}) == [("stackroom_app", "{}", "on")]
+        assert await who(reads) == "stackroom_app"
+
+
+async def test_a_fetch_that_is_given_up_leaves_nothing_behind(url: str) -> None:
+    async with reading(url) as reads:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await reads.fetch(Reach.of(UUID(int=7)), "select pg_sleep(20)", {})
+
+        assert await reads.fetch(Reach(), SELF, {}) == [("stackroom_app", "{}", "on")]
 
 
 async def test_a_read_writes_nothing(url: str) -> None:

@@ -1,6 +1,7 @@
 """Every statement of a request or a round of upkeep reads big tables by index, and little of them, under the walls."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from uuid import uuid4
 
 import psycopg
@@ -17,7 +18,7 @@ from app.identity.caller import Caller, WorkScope
 from app.indexing import writes
 from app.knowledge_bases import repository as knowledge_bases
 from app.search.fusion import Ref
-from app.search.lexical import search_lexical
+from app.search.lexical import MOST_POSTINGS, TermMemory, search_lexical
 from app.search.reading import fetch_live
 from app.search.scoping import Scoping
 from app.tenancy import service as tenancy
@@ -155,9 +156,13 @@ async def search(database: Database, reads: ReadPool, place: Place) -> None:
     scoping = Scoping(database, reads, WorkAccess())
     wanted = {"work_id": place.work, "knowledge_base_ids": [place.knowledge_base]}
     allowed = await scoping.resolve(caller_of(place), **wanted, document_ids=None, filtered=None)  # type: ignore[arg-type]
-    await search_lexical(reads, allowed, "t1 t2 t3", top_k=20)
-    async with reads.transaction(Reach.of(place.work)) as connection:
-        live = await fetch_live(connection, allowed, [Ref(d, 0, 1) for d in place.documents[:20]])
+    await search_lexical(reads, allowed, "t1 t2 t3", top_k=20, memory=TermMemory())
+    await search_lexical(
+        reads, replace(allowed, chunks=MOST_POSTINGS), "t1 t2 t3", top_k=20, memory=TermMemory()
+    )  # by plan
+    narrowed = replace(allowed, document_ids=tuple(place.documents[:3]), eligible=3)
+    await search_lexical(reads, narrowed, "t1 t2 t3", top_k=20, memory=TermMemory())
+    live = await fetch_live(reads, allowed, [Ref(d, 0, 1) for d in place.documents[:20]])
     assert len(live) == 20
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from app.documents.lexical.analysis import QueryTerms, TermGroup, analyze_document
-from app.documents.lexical.postings import pack
-from app.documents.lexical.scoring import plan_terms, score
+from app.documents.lexical.postings import CorruptPostings, TermRows, pack
+from app.documents.lexical.scoring import plan_terms, score, score_joined
 
 from .lexical_index import LexicalIndex
 
@@ -146,3 +146,47 @@ def test_a_planned_search_scores_its_candidates_as_an_unplanned_one() -> None:
     planned = score(query, essential + later, n_chunks=100, average_length=2, top_k=5, posting_counts=counts)
 
     assert planned == score(query, rows, n_chunks=100, average_length=2, top_k=5)
+
+
+def joined(rows: list[tuple[str, Any, int, bytes]]) -> list[TermRows]:
+    """Rows as the database joins them."""
+    found = []
+    for term in sorted({row[0] for row in rows}):
+        mine = [row for row in rows if row[0] == term]
+        builds, sizes = (
+            [value.to_bytes(4, "big") for value in column]
+            for column in zip(*((r[2], len(r[3])) for r in mine), strict=True)
+        )
+        documents = b"".join(row[1].bytes for row in mine)
+        found.append(TermRows(term, documents, b"".join(builds), b"".join(sizes), b"".join(row[3] for row in mine)))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rows_joined_by_the_database_answer_as_single_rows_do(seed: int) -> None:
+    chance = random.Random(seed)
+    words = ["wing", "tail", "nose", "body", "flap"]
+    query = QueryTerms((TermGroup(("tail", "wing"), exact="wing"), TermGroup(("nose",)), TermGroup(("absent",))))
+    rows: list[tuple[str, Any, int, bytes]] = []
+    for _ in range(30):
+        document = uuid.UUID(int=chance.getrandbits(128) if chance.random() < 0.7 else chance.getrandbits(20))
+        for build in range(1, chance.randint(2, 3)):
+            chunks = [
+                " ".join(chance.choices(words, k=chance.choice([3, 3, 400]))) for _ in range(chance.randint(1, 4))
+            ]
+            rows += rows_of(document, *chunks, build=build)
+    chance.shuffle(rows)
+    wanted = [row for row in rows if row[0] in query.terms]
+
+    for counts in (None, {"nose": 50}):
+        asked: Any = {"n_chunks": 90, "average_length": 60, "top_k": 25, "posting_counts": counts}
+        assert score_joined(query, joined(wanted), **asked) == score(query, wanted, **asked)
+
+
+def test_joined_rows_whose_sizes_do_not_add_up_are_corrupt() -> None:
+    (found,) = joined(rows_of(uuid.uuid4(), "wing"))
+    cut = TermRows(found.term, found.documents, found.builds, found.sizes, found.data[:-1])
+
+    with pytest.raises(CorruptPostings):
+        score_joined(ONE_WORD, [cut], n_chunks=1, average_length=1, top_k=1)
+    assert score_joined(ONE_WORD, [], n_chunks=1, average_length=1, top_k=1) == []
