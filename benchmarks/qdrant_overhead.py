@@ -8,6 +8,7 @@ import os
 import statistics
 import sys
 import time
+from array import array
 from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import uuid4
@@ -48,11 +49,11 @@ class Direct:
             "create_collection", vectors_config=models.VectorParams(size=DIMS, distance=models.Distance.COSINE)
         )
 
-    async def write(self, document: str, vectors: list[list[float]]) -> None:
+    async def write(self, document: str, vectors: list["array[float]"]) -> None:
         points = [
             models.PointStruct(
                 id=str(uuid4()),
-                vector=vector,
+                vector=vector.tolist(),
                 payload={
                     "work_id": self.work,
                     "space": "1",
@@ -74,7 +75,8 @@ class Direct:
 
 async def main() -> None:
     random = np.random.default_rng(1)
-    documents = [random.normal(size=(CHUNKS_PER_DOCUMENT, DIMS)).tolist() for _ in range(DOCUMENTS)]
+    shape = (CHUNKS_PER_DOCUMENT, DIMS)
+    documents = [[array("f", row) for row in random.normal(size=shape)] for _ in range(DOCUMENTS)]  # as embedded
     questions = random.normal(size=(QUESTIONS, DIMS)).tolist()
     store = QdrantStore(QdrantSettings(url=URL) if URL else QdrantSettings(path=":memory:"))
     direct, work, base = Direct(), uuid4(), uuid4()
