@@ -8,7 +8,7 @@ PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install serve test test-faults check format bench openapi clients container-steps lock clean
+.PHONY: help install serve test test-stores test-faults check format bench openapi clients container-steps lock clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ serve: $(STAMPS)/model  ## install what is missing, then run the service (SERVE_
 
 test: $(STAMPS)/dev  ## run the tests (PYTEST_ARGS="tests/unit -k name")
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-stores: $(STAMPS)/dev  ## run the tests of the stores that come as extras (LanceDB, Qdrant, Pinecone)
+	@$(BIN)/python -m pytest -m stores $(PYTEST_ARGS)
 
 test-faults: $(STAMPS)/dev  ## run the slow tests that start and kill real processes
 	@$(BIN)/python -m pytest -m faults $(PYTEST_ARGS)

@@ -10,6 +10,16 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 
+VENDORS = ("lancedb", "pinecone", "qdrant")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one vendor's store are marked by the name of their file."""
+    for item in items:
+        if item.path.stem.removeprefix("test_").split("_")[0] in VENDORS:
+            item.add_marker(pytest.mark.stores)
+
+
 @pytest.fixture(scope="session")
 def service() -> Iterator[Service]:
     """The real service, one for the whole run; tests make tenants of their own in it."""
