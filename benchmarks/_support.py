@@ -1,6 +1,7 @@
 """What the benchmarks share: a service of their own on loopback, a seeded loader, and figures."""
 
 import asyncio
+import http.client
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -359,16 +361,24 @@ class Asked:
 
 
 def ask(running: Running, bodies: Sequence[dict[str, Any]], *, clients: int) -> Asked:
-    """Ask every question once, by that many clients at once."""
-    pool = [running.client() for _ in range(clients)]
+    """Ask every question once, by that many clients at once, each with a bare connection of its own."""
+    pool = [http.client.HTTPConnection(running.url.removeprefix("http://"), timeout=120) for _ in range(clients)]
+    headers = {"Authorization": f"Bearer {running.key}", "Content-Type": "application/json"}
 
     def one(numbered: tuple[int, dict[str, Any]]) -> tuple[float, dict[str, Any]]:
-        began = time.perf_counter()
-        answer = pool[numbered[0] % clients].post("/search", json=numbered[1])
-        took = time.perf_counter() - began
-        answer.raise_for_status()
-        return took, answer.json()
+        connection = pool[numbered[0] % clients]
+        body = json.dumps(numbered[1])
+        with busy[numbered[0] % clients]:
+            began = time.perf_counter()
+            connection.request("POST", "/v1/search", body=body, headers=headers)
+            answer = connection.getresponse()
+            content = answer.read()
+            took = time.perf_counter() - began
+        if answer.status != 200:
+            raise SystemExit(f"{answer.status}: {content.decode()[:300]}")
+        return took, json.loads(content)
 
+    busy = [threading.Lock() for _ in range(clients)]
     began = time.perf_counter()
     with ThreadPoolExecutor(clients) as executor:
         answers = list(executor.map(one, enumerate(bodies)))

@@ -37,10 +37,13 @@ class SpaceMemory:
     def __init__(self) -> None:
         self._rows: OrderedDict[tuple[UUID, Space], tuple[float, SpaceRow]] = OrderedDict()
 
-    def recall(self, work_id: UUID, space: Space) -> SpaceRow | None:
-        """The row, if it was seen within the last `REMEMBERED_S` seconds."""
+    def recall(self, work_id: UUID, space: Space, *, whatever_its_age: bool = False) -> SpaceRow | None:
+        """The row, if it was seen within the last `REMEMBERED_S` seconds or its age doesn't matter.
+
+        It doesn't where no index would be used: the number stays that of the space for as long as the space exists.
+        """
         until, row = self._rows.get((work_id, space), (0.0, None))
-        return row if until > time.monotonic() else None
+        return row if whatever_its_age or until > time.monotonic() else None
 
     def remember(self, work_id: UUID, space: Space, row: SpaceRow) -> None:
         """Keep the row; the oldest makes room."""

@@ -74,7 +74,8 @@ class Searcher:
         """At most `top_k` hits, best first; fewer only when there are no more."""
         if not question.can_match:
             return []
-        remembered = self._memory.recall(question.work_id, question.space)
+        is_small = eligible is not None and eligible <= self._settings.exact_limit_rows(question.space.dims)
+        remembered = self._memory.recall(question.work_id, question.space, whatever_its_age=is_small)
         row = remembered or await self._look_up(question)
         if row is None:
             return []
