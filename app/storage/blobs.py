@@ -136,8 +136,7 @@ class ObstoreBlobs:
     async def fetch_to(self, key: str, path: Path) -> None:
         """See BlobStore."""
         if self._root is not None:
-            with _translated():
-                await asyncio.to_thread(shutil.copyfile, self._root / valid_key(key), path)
+            await asyncio.to_thread(_copy, self._root / valid_key(key), path)
             return
         file = await asyncio.to_thread(path.open, "wb")
         try:
@@ -202,6 +201,19 @@ class ObstoreBlobs:
 
 async def _once(data: bytes) -> AsyncIterator[bytes]:
     yield data
+
+
+def _copy(blob: Path, path: Path) -> None:
+    """What is wrong with the place is the caller's affair, as with any other store; half a copy does not stay."""
+    with path.open("wb") as target:
+        try:
+            with _translated():
+                source = blob.open("rb")
+            with source:
+                shutil.copyfileobj(source, target, FETCH_BLOCK_BYTES)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
 
 
 @contextmanager
