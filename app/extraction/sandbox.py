@@ -18,7 +18,17 @@ from app.errors import Unavailable
 from app.extraction import wire
 from app.extraction.contract import Corrupt, DocumentTooLarge, Extracted, ExtractionTimeout, Limits
 from app.extraction.fingerprint import fingerprint
-from app.extraction.wire import COMMAND, EXIT_OUT_OF_MEMORY, RUN, STATUS, STOP, Ending, Incomplete, ReaderFault
+from app.extraction.wire import (
+    COMMAND,
+    EXIT_OUT_OF_MEMORY,
+    RUN,
+    RUN_ALONE,
+    STATUS,
+    STOP,
+    Ending,
+    Incomplete,
+    ReaderFault,
+)
 
 _GRACE_S: Final = 10.0  # beyond a file's own time limit; only a hanging machine ever uses it up
 _READ_BYTES: Final = 1 << 20
@@ -66,12 +76,14 @@ class SandboxedExtractor:
         """
         request = wire.request_to_bytes(wire.Request(self._directory / path, name, declared_type))
         async with self._slots:
-            for _ in range(2):  # the warm process may have been killed while this file was read: once more
+            for alone in (False, True):  # a process may have been killed before it came to this file: once more
                 warm = await self._running()
                 try:
-                    return await warm.read(request)
+                    return await warm.read(request, alone=alone)
                 except _WarmProcessDied:
                     _log.warning("extraction.sandbox_died")
+                except _ReaderLost:
+                    _log.warning("extraction.reader_lost")
                 except ReaderFault as fault:
                     _log.error("extraction.reader_fault", kind=fault.kind, place=fault.place)
                     raise
@@ -101,6 +113,10 @@ class _WarmProcessDied(Exception):
     """The warm process ended before the file did."""
 
 
+class _ReaderLost(Exception):
+    """The process that had read other files was killed before or while it read this one."""
+
+
 class _WarmProcess:
     """The service's end of one warm process."""
 
@@ -119,8 +135,11 @@ class _WarmProcess:
         self.is_alive = True
         self._listener = asyncio.create_task(self._listen())
 
-    async def read(self, request: bytes) -> Extracted:
-        """Have one file read. Raises: as `SandboxedExtractor.extract`, and _WarmProcessDied."""
+    async def read(self, request: bytes, *, alone: bool = False) -> Extracted:
+        """Have one file read, `alone` by a process that has read nothing else.
+
+        Raises: as `SandboxedExtractor.extract`, _WarmProcessDied, and _ReaderLost unless `alone`.
+        """
         number = next(self._numbers)
         ending = asyncio.get_running_loop().create_future()
         self._endings[number] = ending
@@ -128,7 +147,7 @@ class _WarmProcess:
         ours.setblocking(False)
         try:
             with theirs:
-                self._command(RUN, number, theirs)
+                self._command(RUN_ALONE if alone else RUN, number, theirs)
             async with asyncio.timeout(self._limits.timeout_s + _GRACE_S):
                 answer = await self._exchange(ours, request)
                 how, status = await ending
@@ -190,6 +209,8 @@ class _WarmProcess:
         return answer
 
     def _refuse_unless_complete(self, how: Ending, status: int) -> None:
+        if how is Ending.LOST:
+            raise _ReaderLost
         if how is Ending.NOT_STARTED:
             raise SandboxUnavailable(f"No process could be started to read the file: {os.strerror(status)}.")
         if how is Ending.TIMED_OUT or (how is Ending.SIGNALLED and status == signal.SIGXCPU):

@@ -29,7 +29,7 @@ from app.extraction.contract import DocumentTooLarge, ExtractionFailed, Limits
 from app.extraction.dispatch import extract_kind, is_plain
 from app.extraction.sniff import sniff
 from app.extraction.text import decode
-from app.extraction.wire import COMMAND, EXIT_OUT_OF_MEMORY, RUN, STATUS, STOP, Ending
+from app.extraction.wire import COMMAND, EXIT_OUT_OF_MEMORY, RUN, RUN_ALONE, STATUS, STOP, Ending
 
 _LOOK_AROUND_S = 1.0  # how often the process looks whether its parent still lives
 _PR_SET_PDEATHSIG = 1
@@ -51,6 +51,7 @@ class _Child:
     deadline: float
     leash: socket.socket
     is_overdue: bool = False
+    is_used: bool = False  # it has read another file before
 
 
 class Warden:
@@ -103,9 +104,9 @@ class Warden:
         if len(message) < COMMAND.size:
             return False
         command, number = COMMAND.unpack(message)
-        if command == RUN and descriptors:
+        if command in (RUN, RUN_ALONE) and descriptors:
             try:
-                self._run(number, descriptors[0])
+                self._run(number, descriptors[0], alone=command == RUN_ALONE)
             finally:
                 os.close(descriptors[0])
         elif command == STOP:
@@ -114,14 +115,14 @@ class Warden:
                     _kill(child.pid)
         return True
 
-    def _run(self, number: int, descriptor: int) -> None:
-        """Hand the file to a child that waits, else to a new one."""
+    def _run(self, number: int, descriptor: int, *, alone: bool) -> None:
+        """Hand the file to a child that waits, else or `alone` to a new one."""
         deadline = time.monotonic() + self._limits.timeout_s
-        for child in self._children:
+        for child in () if alone else self._children:
             if child.number is None and not child.is_overdue and _ended(child) is None:
                 with suppress(OSError):
                     socket.send_fds(child.leash, [_DONE], [descriptor])
-                    child.number, child.deadline = number, deadline
+                    child.number, child.deadline, child.is_used = number, deadline, True
                     return
         self._start(number, descriptor, deadline)
 
@@ -181,6 +182,8 @@ class Warden:
                 continue
             if child.is_overdue:
                 self._report(child.number, Ending.TIMED_OUT, 0)
+            elif child.is_used and ended.si_code != os.CLD_EXITED:
+                self._report(child.number, Ending.LOST, ended.si_status)
             else:
                 ending = Ending.EXITED if ended.si_code == os.CLD_EXITED else Ending.SIGNALLED
                 self._report(child.number, ending, ended.si_status)

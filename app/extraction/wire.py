@@ -15,9 +15,9 @@ from typing import Any
 from app.extraction import contract
 from app.extraction.contract import Extracted, ExtractionFailed, ExtractionWarning, Limits, Mark
 
-COMMAND = struct.Struct(">BQ")  # RUN or STOP, number of the file
+COMMAND = struct.Struct(">BQ")  # RUN, STOP or RUN_ALONE, number of the file
 STATUS = struct.Struct(">QBi")  # number of the file, an Ending, exit code or signal
-RUN, STOP = 1, 2
+RUN, STOP, RUN_ALONE = 1, 2, 3
 EXIT_OUT_OF_MEMORY = 70
 
 _LENGTH = struct.Struct(">I")
@@ -43,6 +43,7 @@ class Ending(IntEnum):
     SIGNALLED = 1
     TIMED_OUT = 2
     NOT_STARTED = 3
+    LOST = 4  # killed, perhaps before it began with this file: it had read others
 
 
 @dataclass(frozen=True)

@@ -249,12 +249,21 @@ async def test_more_texts_than_a_child_reads_are_all_read(save: Save) -> None:
 
 
 async def test_a_child_killed_while_it_waits_costs_no_file(extractor: SandboxedExtractor, save: Save) -> None:
+    """The warm process knows of its death, or has handed it the next file: a stopped child can't begin with that."""
     await read(extractor, save(b"one"), "one.txt")
     [warm] = warm_processes()
     [child] = warm.children()
     child.kill()
 
     assert (await read(extractor, save(b"two"), "two.txt")).text == "two"
+
+    [child] = warm.children()
+    child.suspend()
+    reading = asyncio.ensure_future(read(extractor, save(b"three"), "three.txt"))
+    await asyncio.sleep(0.3)
+    child.kill()
+
+    assert (await reading).text == "three"
 
 
 async def test_children_die_with_the_warm_process(save: Save) -> None:
