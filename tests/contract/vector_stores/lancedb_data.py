@@ -44,6 +44,7 @@ class LoopbackS3:
             endpoint=self.endpoint,
             region="us-east-1",
             storage_options={**CREDENTIALS, **IMPATIENT},
+            search_timeout_s=60,  # the server shares its processor with everything that waits for it
         )
 
 

@@ -55,6 +55,10 @@ class TestLanceDbStoreWithIndexes(TestLanceDbStore):
 class TestLanceDbStoreInObjectStorage(TestLanceDbStore):
     """And where the tables are objects, with secrets among the settings."""
 
+    # A commit is a dozen requests to a server in Python: forty lives took eight minutes.
+    lives = 4
+    steps_of_a_life = 15
+
     @pytest.fixture(autouse=True)
     def _directory(self, loopback_s3: LoopbackS3) -> None:
         self.settings = loopback_s3.settings()
