@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from app.vector_stores.contract import VectorStoreUnavailable
 from app.vector_stores.pinecone.batching import Record
-from app.vector_stores.pinecone.naming import BUILD, DOCUMENT, INDEX, Filter, of_chunks
+from app.vector_stores.pinecone.naming import BUILD, DOCUMENT, INDEX, Filter, by_page, of_chunks
 from app.vector_stores.pinecone.records import IDS_PER_CALL, Found, Records
 
 FIRST_PAUSE_S = 0.02
@@ -30,7 +30,7 @@ class Freshness:
     async def written(self, records: Records, batches: list[list[Record]], positions: list[int | None]) -> None:
         """Return when a search finds what was written, and a listing has it. Raises: VectorStoreUnavailable."""
         target = _newest(positions)
-        last = batches[-1][-1]["_id"]
+        unlisted = by_page([record["_id"] for batch in batches for record in batch])
 
         async def is_found() -> bool:
             if target is not None:
@@ -45,7 +45,12 @@ class Freshness:
             return True
 
         async def is_listed() -> bool:
-            return last in [one async for one in records.ids(last)]  # the log is in order: the last one vouches for all
+            # Each of them: where the build was written before, one that is listed says nothing about the others.
+            for prefix, ids in list(unlisted.items()):
+                if not ids <= {one async for one in records.ids(prefix)}:
+                    return False
+                del unlisted[prefix]
+            return True
 
         await self.until(is_found, "does not show what was written")
         await self.until(is_listed, "does not list what was written")

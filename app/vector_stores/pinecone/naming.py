@@ -79,6 +79,14 @@ def parsed_id(value: str) -> tuple[UUID, int, int] | None:
         return None
 
 
+def by_page(ids: list[str]) -> dict[str, set[str]]:
+    """Ids of records by a prefix under which at most a hundred can be listed: a page."""
+    pages: dict[str, set[str]] = {}
+    for one in ids:
+        pages.setdefault(one[:-2], set()).add(one)
+    return pages
+
+
 def metadata(knowledge_base_id: UUID, document_id: UUID, build: int, chunk_index: int) -> dict[str, Any]:
     """What is kept beside a vector: what is filtered on, and nothing else."""
     return {BASE: str(knowledge_base_id), DOCUMENT: str(document_id), BUILD: build, INDEX: chunk_index}

@@ -21,8 +21,9 @@ NOWHERE = "http://127.0.0.1:1"
 
 
 class TestPineconeStore(VectorStoreContract):
-    double_settings: ClassVar[dict[str, Any]] = {}
+    lives = 20  # each call waits until the double shows what it did
 
+    double_settings: ClassVar[dict[str, Any]] = {}
     hurried: ClassVar[dict[str, Any]] = {}  # for the test of six hundred calls
 
     @pytest.fixture(autouse=True)

@@ -53,6 +53,18 @@ async def test_a_write_that_is_searched_but_never_listed_fails_too() -> None:
                 await store.write_chunks(uuid4(), uuid4(), a_space(), 1, chunks_of([direction(0)]))
 
 
+async def test_a_build_that_is_written_again_with_more_is_listed_with_more() -> None:
+    work, document, space = uuid4(), uuid4(), a_space()
+    chunks = chunks_of([direction(0)] * 250)
+    with PineconeDouble(listing_lag_s=0.3) as double:
+        async with pinecone(double) as store:
+            await store.write_chunks(work, document, space, 1, [chunks[0], chunks[249]])
+
+            await store.write_chunks(work, document, space, 1, chunks)
+
+            assert await scanned(store, work, space) == {(document, 1): 250}
+
+
 @pytest.mark.parametrize("deletion", DELETIONS.values(), ids=DELETIONS)
 async def test_what_is_deleted_is_gone_from_every_replica_when_the_call_returns(deletion: Deletion) -> None:
     work, document, space = uuid4(), uuid4(), a_space()
