@@ -25,6 +25,7 @@ from app.indexing.choices import EnvironmentChoice
 from app.indexing.choosing import Chooser
 from app.indexing.generations import Generations
 from app.indexing.pinning import Pinning
+from app.indexing.reconciling import Reconciler, environment_fingerprint
 from app.indexing.routing import Routing
 from app.indexing.tenant_settings import Defaults, TenantSettings
 from app.jobs.running import reclaim_all
@@ -63,6 +64,7 @@ class Assembly:
     routing: Routing
     chooser: Chooser
     generations: Generations
+    reconciler: Reconciler
     pinning: Pinning
     tenant_settings: TenantSettings
     authenticator: KeyAuthenticator
@@ -152,6 +154,7 @@ def _assemble(settings: Settings, role: Role) -> Assembly:
         routing=Routing(instances.open, instances.open),
         chooser=chooser,
         generations=Generations(database, chooser, chunks),
+        reconciler=Reconciler(database, chooser, environment_fingerprint(environment, registry)),
         pinning=pinning,
         tenant_settings=TenantSettings(changer, chooser, pinning, Defaults(chunks, settings.max_results)),
         authenticator=KeyAuthenticator(database, reads),

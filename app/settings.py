@@ -70,6 +70,7 @@ class Settings(BaseSettings):
 
     # --- jobs
     worker_concurrency: int = Field(default=4, ge=1, le=64)
+    sweep_concurrency: int = Field(default=2, ge=1, le=64)
     job_heartbeat_s: float = Field(default=10, gt=0)
     job_stalled_s: float = Field(default=30, gt=0)
     job_max_attempts: int = Field(default=3, ge=1, le=20)
@@ -78,6 +79,7 @@ class Settings(BaseSettings):
     store_call_timeout_s: float = Field(default=30, gt=0)
     pending_upload_ttl_s: float = Field(default=3600, gt=0)
     maintenance_interval_s: float = Field(default=30, gt=0)
+    generation_grace_s: float = Field(default=86_400, ge=0)
 
     # --- http
     cors_origins: Annotated[tuple[str, ...], NoDecode] = ()

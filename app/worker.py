@@ -9,12 +9,17 @@ from app.assembly import Assembly, direct_url, open_assembly
 from app.errors import AppError
 from app.extraction.contract import Limits
 from app.extraction.sandbox import SandboxedExtractor
+from app.ingestion.auditing import Auditor
+from app.ingestion.copying import Copier
 from app.ingestion.forgetting import Forgetting
 from app.ingestion.patience import Patience
 from app.ingestion.pipeline import Pipeline
+from app.ingestion.removing import Removal
+from app.ingestion.sweeping import Sweep
 from app.ingestion.tasks import tasks
+from app.ingestion.timing import Timing
 from app.ingestion.upkeep import Upkeep
-from app.ingestion.writing import BuildWriter, Timing
+from app.ingestion.writing import BuildWriter
 from app.jobs.running import JobRunner, Pace
 from app.logs import get_logger
 from app.settings import Settings
@@ -71,11 +76,34 @@ async def work(
         pending_upload_ttl_s=settings.pending_upload_ttl_s,
         stranded_after_s=settings.job_stalled_s * 2,
     )
-    pace = Pace(settings.worker_concurrency, settings.job_heartbeat_s, settings.job_stalled_s)
-    runner = JobRunner(direct_url(settings), assembly.database, tasks(pipeline, forgetting, upkeep), pace)
+    copier = Copier(assembly.database, assembly.routing, timing)
+    sweep = Sweep(
+        assembly.database,
+        copier,
+        Auditor(assembly.database, assembly.routing, timing),
+        settings.job_retry_wait_s,
+        at_once=settings.worker_concurrency,
+    )
+    removal = Removal(
+        assembly.database,
+        assembly.routing,
+        settings.store_call_timeout_s,
+        settings.job_retry_wait_s,
+        settings.generation_grace_s,
+    )
+    reconciler = assembly.reconciler
+    pace = Pace(
+        settings.worker_concurrency, settings.job_heartbeat_s, settings.job_stalled_s, settings.sweep_concurrency
+    )
+    jobs = tasks(pipeline, forgetting, upkeep, sweep, removal, reconciler)
+    runner = JobRunner(direct_url(settings), assembly.database, jobs, pace)
+    every_s = settings.maintenance_interval_s
     rounds = [
-        asyncio.create_task(_rounds(upkeep.run, settings.maintenance_interval_s)),
-        asyncio.create_task(_rounds(upkeep.maintain, settings.maintenance_interval_s)),
+        asyncio.create_task(_rounds(upkeep.run, every_s)),
+        asyncio.create_task(_rounds(upkeep.maintain, every_s)),
+        asyncio.create_task(_rounds(reconciler.run_due, every_s, first=reconciler.note_environment)),
+        asyncio.create_task(_rounds(removal.start_due, every_s)),
+        asyncio.create_task(_rounds(removal.wake_sweeps, every_s)),
     ]
     log.info("worker.started", concurrency=settings.worker_concurrency)
     try:
@@ -86,9 +114,15 @@ async def work(
         log.info("worker.stopped")
 
 
-async def _rounds(one_round: Callable[[], Awaitable[None]], interval_s: float) -> None:
+async def _rounds(
+    one_round: Callable[[], Awaitable[None]], interval_s: float, first: Callable[[], Awaitable[object]] | None = None
+) -> None:
+    """`first` is done before the first round that succeeds."""
     while True:
         try:
+            if first is not None:
+                await first()
+                first = None
             await one_round()
         except AppError as error:
             log.warning("upkeep.failed", code=error.code)

@@ -1,1 +1,1 @@
-"""Activity: what happened; at present the receipts of deletions."""
+"""Activity: what happened, and the receipts of deletions."""

@@ -1,4 +1,4 @@
-"""The table of deletion receipts: ids only, no content."""
+"""Tables of what happened: receipts of deletions, and entries. Ids and numbers only, no content."""
 
 from datetime import datetime
 from typing import Any
@@ -19,7 +19,7 @@ class DeletionReceipt(Base):
 
     __tablename__ = "deletion_receipts"
     __table_args__ = (
-        CheckConstraint("kind in ('document', 'knowledge_base', 'work')", name="kind"),
+        CheckConstraint("kind in ('document', 'knowledge_base', 'work', 'generation')", name="kind"),
         Index(None, "work_id", "object_id"),
         Index(None, "object_id"),
         Index("ix_deletion_receipts_open", "created_at", postgresql_where=text("closed_at is null")),
@@ -37,3 +37,16 @@ class DeletionReceipt(Base):
     stores: Mapped[list[Any] | None]
     created_at: Mapped[datetime] = mapped_column(server_default=text("now()"))
     closed_at: Mapped[datetime | None]
+
+
+class ActivityEntry(Base):
+    """Something that happened to a Work. `kind` in capitals, `facts` are ids, numbers and names of plugins."""
+
+    __tablename__ = "activity_entries"
+    __table_args__ = (Index(None, "work_id", "id"),)
+
+    id: Mapped[UUID] = mapped_column(primary_key=True, default=new_id)
+    work_id: Mapped[UUID] = mapped_column(ForeignKey("works.id", ondelete="CASCADE"))
+    kind: Mapped[str] = mapped_column(String(64))
+    facts: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    created_at: Mapped[datetime] = mapped_column(server_default=text("now()"))

@@ -16,7 +16,7 @@ async def open_receipt(
     session: AsyncSession,
     work_id: UUID,
     *,
-    kind: Literal["document", "knowledge_base", "work"],
+    kind: Literal["document", "knowledge_base", "work", "generation"],
     object_id: UUID,
     knowledge_base_id: UUID | None,
     owner: tuple[str, UUID],

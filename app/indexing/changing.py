@@ -20,6 +20,7 @@ from app.indexing.errors import ChangedMeanwhile, PluginInUse
 from app.indexing.facts import Level, PluginSay, Standing, organization_standing, work_standing
 from app.indexing.going_live import find_active
 from app.indexing.models import Coordinates, IndexGeneration
+from app.indexing.reconciling import mark_due
 from app.plugins.instances import InstanceRung, Instances, Owner
 from app.plugins.pins import OrganizationPlugin, WorkPlugin
 from app.plugins.registry import Registry
@@ -58,6 +59,7 @@ class View:
 
 
 Plan = Callable[[View], Awaitable[Level]]
+Also = Callable[[AsyncSession], Awaitable[None]]
 
 
 class Changer:
@@ -74,10 +76,13 @@ class Changer:
         async with self._database.transaction(Reach.of(organizations=[caller.organization_id])) as session:
             return await _enter(session, caller, target)
 
-    async def change(self, caller: Caller, target: Target, plan: Plan, *, forget: str | None = None) -> View:
-        """Store what `plan` makes of the present word; answers the new one.
+    async def change(
+        self, caller: Caller, target: Target, plan: Plan, *, forget: str | None = None, also: Also | None = None
+    ) -> View:
+        """Store what `plan` makes of the present word; answers the new one. The index is compared with it soon.
 
-        `forget`: a plugin whose own instances go with it. Raises: as `look` and `plan`, ChangedMeanwhile, PluginInUse.
+        `forget`: a plugin whose own instances go with it. `also`: what else happens in the transaction.
+        Raises: as `look`, `plan` and `also`, ChangedMeanwhile, PluginInUse.
         """
         for _ in range(ROUNDS):
             seen = await self.look(caller, target)
@@ -89,6 +94,10 @@ class Changer:
                 if forget is not None:
                     await self._forget(session, present.standing, forget)
                 await self._store(session, present, wanted)
+                if also is not None:
+                    await also(session)
+                standing = present.standing
+                await mark_due(session, work_id=standing.work_id, organization_id=standing.organization_id)
                 return present.with_own(wanted)
         raise ChangedMeanwhile()
 

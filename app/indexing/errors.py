@@ -67,3 +67,45 @@ class ChangedMeanwhile(Conflict):
     """Somebody else changed this at the same time; read it again."""
 
     code = "changed_meanwhile"
+
+
+class GenerationBuilding(Conflict):
+    """Another generation of this Work is being built."""
+
+    code = "generation_building"
+
+
+class UpToDate(Conflict):
+    """The active index is the one that is wanted; there is nothing to build."""
+
+    code = "up_to_date"
+
+
+class NoIndexYet(Conflict):
+    """The Work has no index yet; its first document makes one."""
+
+    code = "no_index_yet"
+
+
+class GenerationIncomplete(Conflict):
+    """Documents are missing from this generation, so it can't be activated."""
+
+    code = "generation_incomplete"
+
+
+class WrongState(Conflict):
+    """The generation is not in a state in which that can be done."""
+
+    code = "wrong_state"
+
+
+class PinnedByOperator(Conflict):
+    """The operator's environment pins another store or provider."""
+
+    code = "pinned_by_operator"
+
+
+class NotWantedAgain(Conflict):
+    """What this generation was made with is no longer what the settings can choose."""
+
+    code = "not_reproducible"

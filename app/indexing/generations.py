@@ -1,21 +1,23 @@
 """Which index a Work has: the active generation, and the first one, chosen by the selection chain."""
 
-from datetime import UTC, datetime
 from uuid import UUID
 
-from sqlalchemy import func, select
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy import text
 
 from app.chunking.contract import ChunkSettings
 from app.chunking.settings import fitting
-from app.db.base import new_id
 from app.db.engine import Database, Reach, Transaction
-from app.indexing.choices import Choice
 from app.indexing.choosing import Chooser
 from app.indexing.facts import work_facts
 from app.indexing.going_live import find_active
 from app.indexing.models import IndexGeneration
+from app.indexing.succession import add_generation
 from app.indexing.writes import lock_work
+
+LOOK_AGAIN_S = 60.0
+_LOOK_AT_IT_LATER = text(
+    "update works set reconcile_at = now() + make_interval(secs => :seconds) where id = :work and reconcile_at is null"
+)
 
 
 class Generations:
@@ -41,7 +43,8 @@ class Generations:
             active = await find_active(session, work_id)
             if active is not None:
                 return active
-            return await _add(session, work_id, choice)
+            await session.execute(_LOOK_AT_IT_LATER, {"work": work_id, "seconds": LOOK_AGAIN_S})
+            return await add_generation(session, work_id, choice, state="active")
 
     async def chunk_settings(self, session: Transaction, work_id: UUID) -> ChunkSettings:
         """Environment default → organization → Work, later wins."""
@@ -51,31 +54,3 @@ class Generations:
             merged.get("chunk_size_tokens", self._chunks.size_tokens),
             merged.get("chunk_overlap_tokens", self._chunks.overlap_tokens),
         )
-
-
-async def _add(session: AsyncSession, work_id: UUID, choice: Choice) -> IndexGeneration:
-    newest = await session.scalar(select(func.max(IndexGeneration.number)).where(IndexGeneration.work_id == work_id))
-    now = datetime.now(UTC)
-    made = IndexGeneration(
-        id=new_id(),
-        work_id=work_id,
-        number=(newest or 0) + 1,
-        state="active",
-        vector_store_id=choice.vector_store_id,
-        store_instance_id=choice.store_instance_id,
-        embedding_mode=choice.embedding_mode,
-        embedding_provider_id=choice.embedding_provider_id,
-        provider_instance_id=choice.provider_instance_id,
-        embedding_model=choice.embedding_model,
-        model_fingerprint=choice.model_fingerprint,
-        dims=choice.dims,
-        passed_over=list(choice.passed_over),
-        documents_done=0,
-        documents_total=0,
-        documents_refused=0,
-        created_at=now,
-        activated_at=now,
-    )
-    session.add(made)
-    await session.flush()
-    return made

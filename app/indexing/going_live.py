@@ -27,7 +27,10 @@ _LOCKED: LiteralString = """
       from kb_documents d left join index_generations g on g.work_id = d.work_id and g.state = 'active'
      where d.id = %(document)b for update of d
 """
-_ACTIVE: LiteralString = "select * from index_generations where work_id = %(work)b and state = 'active'"
+_INDEXES: LiteralString = """
+    select * from index_generations
+     where work_id = %(work)b and (state = 'active' or state = 'building' and dual_writes)
+"""
 _OLD_REVISIONS: LiteralString = """
     delete from kb_revisions where document_id = %(document)b and revision < %(revision)b
     returning storage_key, text_key
@@ -164,12 +167,12 @@ async def go_live(
     return "live"
 
 
-async def read_active(session: Transaction, work_id: UUID) -> IndexGeneration | None:
-    """As `find_active`, a copy that no session knows."""
+async def read_indexes(session: Transaction, work_id: UUID) -> tuple[IndexGeneration | None, IndexGeneration | None]:
+    """The active generation, and one being built that takes new documents too; copies that no session knows."""
     async with driver_cursor(session, names=True) as cursor:
-        await cursor.execute(_ACTIVE, {"work": work_id})
-        row = await cursor.fetchone()
-    return None if row is None else IndexGeneration(**row)
+        await cursor.execute(_INDEXES, {"work": work_id})
+        found = {row["state"]: IndexGeneration(**row) for row in await cursor.fetchall()}
+    return found.get("active"), found.get("building")
 
 
 async def find_active(session: AsyncSession, work_id: UUID) -> IndexGeneration | None:

@@ -15,7 +15,8 @@ STATES = ("building", "active", "retired", "removing", "removed", "failed", "can
 class IndexGeneration(Base):
     """One complete index of a Work. Without a store or provider it is lexical: both instances are null.
 
-    `passed_over` = the stores that were away when the choice was made, and so were not chosen.
+    `passed_over` = the stores that were away when the choice was made, and so were not chosen. `forced` = built by
+    command, although nothing else was wanted. `dual_writes` = new documents are written to it before they go live.
     """
 
     __tablename__ = "index_generations"
@@ -26,6 +27,7 @@ class IndexGeneration(Base):
         ),
         Index("uq_index_generations_active", "work_id", unique=True, postgresql_where=text("state = 'active'")),
         Index("uq_index_generations_building", "work_id", unique=True, postgresql_where=text("state = 'building'")),
+        Index("ix_index_generations_retired", "retired_at", postgresql_where=text("state = 'retired'")),
         Index(None, "store_instance_id"),
         Index(None, "provider_instance_id"),
     )
@@ -47,6 +49,8 @@ class IndexGeneration(Base):
     documents_total: Mapped[int] = mapped_column(default=0)
     documents_refused: Mapped[int] = mapped_column(default=0)
     error: Mapped[str | None] = mapped_column(Text)
+    forced: Mapped[bool] = mapped_column(default=False, server_default=text("false"))
+    dual_writes: Mapped[bool] = mapped_column(default=False, server_default=text("false"))
     created_at: Mapped[datetime] = mapped_column(server_default=text("now()"))
     activated_at: Mapped[datetime | None]
     retired_at: Mapped[datetime | None]
@@ -91,4 +95,24 @@ class IndexWrite(Base):
     work_id: Mapped[UUID] = mapped_column(ForeignKey("works.id"), index=True)
     owner: Mapped[UUID]
     lease_until: Mapped[datetime]
+    created_at: Mapped[datetime] = mapped_column(server_default=text("now()"))
+
+
+class IndexRefusal(Base):
+    """A document's build that can't be brought into a generation: its provider or store refuses it for good.
+
+    `accepted` = somebody has looked at it, and the index may be activated without it.
+    """
+
+    __tablename__ = "index_refusals"
+
+    generation_id: Mapped[UUID] = mapped_column(ForeignKey("index_generations.id"), primary_key=True)
+    document_id: Mapped[UUID] = mapped_column(
+        ForeignKey("kb_documents.id", ondelete="CASCADE"), primary_key=True, index=True
+    )
+    work_id: Mapped[UUID] = mapped_column(ForeignKey("works.id"), index=True)
+    build: Mapped[int]
+    code: Mapped[str] = mapped_column(String(64))
+    message: Mapped[str] = mapped_column(Text)
+    accepted: Mapped[bool] = mapped_column(default=False, server_default=text("false"))
     created_at: Mapped[datetime] = mapped_column(server_default=text("now()"))

@@ -29,6 +29,10 @@ _ANNOUNCE: LiteralString = """
     insert into index_writes (document_id, generation_id, build, work_id, owner, lease_until)
     values (%(document)b, %(generation)b, %(build)b, %(work)b, %(owner)b, %(until)b) on conflict do nothing
 """
+_NAMED: LiteralString = """
+    select from work_knowledge_chunk_coordinates
+     where work_id = %(work)b and document_id = %(document)b and generation_id = %(generation)b and build = %(build)b
+"""
 
 
 def shared_lock(work_id: UUID) -> str:
@@ -72,6 +76,39 @@ async def announce(
         await cursor.execute(_ANNOUNCE, facts)
         if cursor.rowcount != 1:
             raise WriteRefused("Another writer has announced this build.")
+
+
+async def announce_deletion(
+    session: AsyncSession,
+    work_id: UUID,
+    *,
+    document_id: UUID,
+    generation_id: UUID,
+    build: int,
+    owner: UUID,
+    lease_s: float,
+) -> bool | None:
+    """Announce that a build which nobody names is deleted from a space: a writer of the same build has to wait.
+
+    None: the document itself is gone, so nobody can write it. False: coordinates name the build, or a writer is at it.
+    """
+    facts = {
+        "document": document_id,
+        "generation": generation_id,
+        "build": build,
+        "work": work_id,
+        "owner": owner,
+        "until": _until(lease_s),
+    }
+    async with driver_cursor(session) as cursor:
+        await cursor.execute("select from kb_documents where id = %(document)b for update", facts)
+        if await cursor.fetchone() is None:
+            return None
+        await cursor.execute(_NAMED, facts)
+        if await cursor.fetchone() is not None:
+            return False
+        await cursor.execute(_ANNOUNCE, facts)
+        return cursor.rowcount == 1
 
 
 async def renew(session: AsyncSession, *, document_id: UUID, build: int, owner: UUID, lease_s: float) -> bool:

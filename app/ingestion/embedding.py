@@ -1,17 +1,36 @@
 """Vectors for the chunks of a build: known ones are reused, the others bought in batches."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
 
 from app.ai_providers.contract import Vector
-from app.chunking.contract import Chunk
 from app.indexing.routing import Embedder
 
 Progress = Callable[[int], Awaitable[None]]
 BATCH_CHUNKS = 64
 
 
+class Embeddable(Protocol):
+    """A chunk as a provider needs it."""
+
+    @property
+    def chunk_index(self) -> int:
+        """Its place in the build."""
+        ...
+
+    @property
+    def embedded_text(self) -> str:
+        """Exactly what is embedded."""
+        ...
+
+    @property
+    def content_sha256(self) -> bytes:
+        """The hash of that."""
+        ...
+
+
 async def embed_chunks(
-    chunks: Sequence[Chunk], known: Mapping[bytes, Vector], embedder: Embedder, progress: Progress
+    chunks: Sequence[Embeddable], known: Mapping[bytes, Vector], embedder: Embedder, progress: Progress
 ) -> dict[int, Vector]:
     """One vector per chunk index. `known`: content hash → vector of the same space; equal texts are embedded once."""
     vectors: dict[bytes, Vector] = dict(known)

@@ -15,11 +15,12 @@ from app.documents.attempts import Attempt
 from app.errors import AppError, Misconfigured, Unavailable
 from app.extraction.contract import Extractor
 from app.indexing.generations import Generations
-from app.indexing.going_live import read_active
+from app.indexing.going_live import read_indexes
 from app.indexing.models import IndexGeneration
 from app.ingestion.patience import Patience
 from app.ingestion.preparing import Prepared, extract, prepare
-from app.ingestion.writing import BuildWriter, StoreTimeout, TextBlob, Timing
+from app.ingestion.timing import StoreTimeout, Timing
+from app.ingestion.writing import BuildWriter, TextBlob
 from app.jobs.queue import JobRetry
 from app.logs import get_logger
 from app.storage.contract import BlobStore
@@ -58,9 +59,9 @@ class Pipeline:
             if attempt is None:
                 return
             settings = await self.generations.chunk_settings(session, work_id)
-            active = await read_active(session, work_id)
+            active, beside = await read_indexes(session, work_id)
         try:
-            await self._run(attempt, settings, active)
+            await self._run(attempt, settings, active, beside)
         except (ProviderUnavailable, VectorStoreUnavailable, StoreTimeout) as error:
             await self._wait(attempt, error)
             raise JobRetry(self.patience.failed(error)) from error
@@ -78,7 +79,13 @@ class Pipeline:
         finally:
             self.writer.forget_notes(attempt)
 
-    async def _run(self, attempt: Attempt, settings: ChunkSettings, active: IndexGeneration | None) -> None:
+    async def _run(
+        self,
+        attempt: Attempt,
+        settings: ChunkSettings,
+        active: IndexGeneration | None,
+        beside: IndexGeneration | None,
+    ) -> None:
         self.patience.check()
         log.info("document.started", document_id=str(attempt.document_id), build=attempt.build)
         extracted = await extract(self.storage, self.extractor, attempt)
@@ -87,19 +94,24 @@ class Pipeline:
         await self.writer.note(attempt, stage="embedding", chunks_total=len(prepared.chunks))
         text = TextBlob(outbox.text_key(attempt.work_id), extracted.text)
         try:
-            await self._index(attempt, prepared, text, active)
+            await self._index(attempt, prepared, text, active, beside)
         except BaseException:
             await self._abandon(attempt, text)
             raise
 
     async def _index(
-        self, attempt: Attempt, prepared: Prepared, text: TextBlob, active: IndexGeneration | None
+        self,
+        attempt: Attempt,
+        prepared: Prepared,
+        text: TextBlob,
+        active: IndexGeneration | None,
+        beside: IndexGeneration | None,
     ) -> None:
         """Write to the active generation and go live there; if it changed meanwhile, do so in the new one."""
         for _ in range(MAX_MOVES):
             generation = active or await self.generations.ensure_active(attempt.work_id)
-            active = None
-            outcome = await self.writer.write_and_go_live(attempt, generation, prepared, text)
+            outcome = await self.writer.write_and_go_live(attempt, generation, prepared, text, beside)
+            active = beside = None
             if outcome == "live":
                 self.writer.forget_notes(attempt)
                 self.patience.succeeded()

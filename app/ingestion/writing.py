@@ -25,9 +25,11 @@ from app.indexing.going_live import BuildLost, Finished, Outcome, SpanRow, go_li
 from app.indexing.models import Coordinates, IndexGeneration
 from app.indexing.pruning import clear_prune
 from app.indexing.routing import Routing, StorePlace
+from app.ingestion.doubling import SecondWrite
 from app.ingestion.embedding import embed_chunks
 from app.ingestion.leases import renewed
 from app.ingestion.preparing import Prepared
+from app.ingestion.timing import StoreTimeout, Timing
 from app.knowledge_bases.models import KnowledgeBase
 from app.logs import get_logger
 from app.storage.contract import BlobStore
@@ -38,16 +40,6 @@ PROGRESS_INTERVAL_S = 1.0
 NOTE_INTERVAL_S = 0.4
 
 
-@dataclass(frozen=True)
-class Timing:
-    """Limits of an attempt, in seconds and attempts."""
-
-    lease_s: float
-    store_call_timeout_s: float
-    retry_wait_s: float
-    max_attempts: int
-
-
 @dataclass
 class TextBlob:
     """The extracted text on its way into storage. `pending_id`: its note, from when on it belongs to nothing yet."""
@@ -56,12 +48,6 @@ class TextBlob:
     text: str
     pending_id: UUID | None = None
     is_stored: bool = False
-
-
-class StoreTimeout(Unavailable):
-    """The vector store did not finish a write in time."""
-
-    code = "vector_store_timeout"
 
 
 @dataclass
@@ -78,10 +64,16 @@ class BuildWriter:
     _later: dict[tuple[UUID, int], "asyncio.Task[None]"] = field(default_factory=dict)
 
     async def write_and_go_live(
-        self, attempt: Attempt, generation: IndexGeneration, prepared: Prepared, text: TextBlob
+        self,
+        attempt: Attempt,
+        generation: IndexGeneration,
+        prepared: Prepared,
+        text: TextBlob,
+        beside: IndexGeneration | None = None,
     ) -> Outcome:
         """Announce, write, go live; what did not go live is deleted again, at the latest by the reaper.
 
+        `beside`: a generation being built that takes new documents before they go live in the active one.
         Raises: the errors of providers and stores.
         """
         owner = new_id()
@@ -94,6 +86,7 @@ class BuildWriter:
         vectors = await self._vectors(attempt, generation, place, prepared)
         await self.note(attempt, stage="storing")
         noted = text.pending_id
+        second = None if beside is None else SecondWrite(self.database, self.routing, self.timing, beside, owner)
         try:
             async with self._locked(attempt.work_id) as session:
                 await self._note_text(session, attempt, text)
@@ -106,6 +99,8 @@ class BuildWriter:
                     owner=owner,
                     lease_s=self.timing.lease_s,
                 )
+                if second is not None:
+                    await second.announce(session, attempt)
         except WriteRefused:
             text.pending_id = noted
             return await self._refused(attempt)
@@ -124,13 +119,17 @@ class BuildWriter:
                 is_known = False
                 await self._write(attempt, place, prepared, vectors)
                 is_known = True
-                outcome = await self._go_live(attempt, generation, owner, prepared, text)
+                if second is not None:
+                    await second.write(attempt, prepared)
+                outcome = await self._go_live(attempt, generation, owner, prepared, text, second)
         except VectorStoreRefused:
             is_known = True
             raise
         finally:
             # A call that ran into our time limit, or was cut off, may still land: then the announcement stays, and
             # the reaper deletes the build when the lease is over.
+            if second is not None and not (outcome == "live" and second.is_stamped):
+                await asyncio.shield(second.take_back(attempt))
             if outcome != "live" and is_known:
                 await asyncio.shield(self._take_back(attempt, generation, place, owner))
         return outcome
@@ -188,12 +187,21 @@ class BuildWriter:
                 raise StoreTimeout() from exc
 
     async def _go_live(
-        self, attempt: Attempt, generation: IndexGeneration, owner: UUID, prepared: Prepared, text: TextBlob
+        self,
+        attempt: Attempt,
+        generation: IndexGeneration,
+        owner: UUID,
+        prepared: Prepared,
+        text: TextBlob,
+        second: SecondWrite | None = None,
     ) -> Outcome:
         finished = _finished(prepared, text, self.extractor_fingerprint)
         try:
             async with self._locked(attempt.work_id) as session:
-                return await go_live(session, attempt, generation.id, owner, finished)
+                outcome = await go_live(session, attempt, generation.id, owner, finished)
+                if outcome == "live" and second is not None:
+                    await second.stamp(session, attempt, len(prepared.chunks))
+            return outcome
         except BuildLost:
             return "lost"
 

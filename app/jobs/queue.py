@@ -10,7 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.db.driver import driver_connection
 
-INGEST, FORGET = "ingest", "forget"  # deletes have a queue and a worker of their own: never behind ingestion
+# Deletes have a queue and a worker of their own, never behind ingestion; so have sweeps, which take long.
+INGEST, FORGET, SWEEP = "ingest", "forget", "sweep"
 
 
 class JobRetry(Exception):

@@ -13,7 +13,7 @@ from procrastinate.jobs import DeleteJobCondition, Job, Status
 
 from app.db.engine import Database, driver_url
 from app.errors import AppError
-from app.jobs.queue import FORGET, INGEST, JobRetry, enqueue
+from app.jobs.queue import FORGET, INGEST, SWEEP, JobRetry, enqueue
 from app.logs import get_logger
 
 log = get_logger()
@@ -28,11 +28,12 @@ POLL_S = 1.0  # what no notification tells: a lock that became free, a delay tha
 
 @dataclass(frozen=True)
 class Pace:
-    """How many jobs run at once, and how soon a dead worker is noticed (seconds)."""
+    """How many jobs and sweeps run at once, and how soon a dead worker is noticed (seconds)."""
 
     concurrency: int
     heartbeat_s: float
     stalled_s: float
+    sweeps: int = 2
 
 
 class JobRunner:
@@ -74,6 +75,7 @@ class JobRunner:
         workers = [
             asyncio.create_task(self._worker([INGEST], self._pace.concurrency)),
             asyncio.create_task(self._worker([FORGET], 2)),
+            asyncio.create_task(self._worker([SWEEP], self._pace.sweeps)),
         ]
         recovery = asyncio.create_task(self._recover_for_ever())
         stopping = asyncio.create_task(stop.wait())

@@ -51,11 +51,15 @@ class OrganizationMember(Base):
 class Work(Base):
     """A tenant workspace: the unit of isolation. `index_version` rises with every change a search could see;
     `maintained_version` is the one its store was last maintained at.
+
+    `reconcile_at` = when the index it has is next compared with the one it should have; null while it has none.
+    `reconciled_under` = the environment under which that was done last, as a fingerprint.
     """
 
     __tablename__ = "works"
     __table_args__ = (
         Index(None, "organization_id", "id"),
+        Index(None, "reconcile_at"),
         Index("ix_works_to_maintain", "id", postgresql_where=text("index_version > maintained_version")),
     )
 
@@ -65,6 +69,8 @@ class Work(Base):
     settings: Mapped[dict[str, Any]] = mapped_column(default=dict)
     index_version: Mapped[int] = mapped_column(BigInteger, default=0)
     maintained_version: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
+    reconcile_at: Mapped[datetime | None]
+    reconciled_under: Mapped[str | None] = mapped_column(String(64))
     deleting_at: Mapped[datetime | None]
     created_at: Mapped[datetime] = mapped_column(server_default=text("now()"))
 

@@ -87,6 +87,8 @@ class Bench:
     upkeep: Upkeep
     routing: Routing
     work_id: UUID = field(default_factory=uuid4)
+    chooser_of: Any = None  # an environment → who chooses under it
+    environment: Any = None
     kb_id: UUID = field(default_factory=uuid4)
     user_id: UUID = field(default_factory=uuid4)
 
@@ -228,6 +230,8 @@ async def bench(tmp_path: Path, extractor: SandboxedExtractor, tokenizer: Packag
         upkeep = Upkeep(database, storage, routing, 1.0, 0.8, 0.0, 0.0)
         made = Bench(database, storage, store, server, pipeline, forgetting, upkeep, routing)
         await made.found()
+        made.chooser_of = lambda wanted: Chooser(database, registry, sealer, instances, wanted)
+        made.environment = environment
         yield made
         await instances.close()
     await storage.close()

@@ -42,6 +42,10 @@ ANSWERS = {
     "stackroom_stranded_documents": {"work_id", "document_id"},
     "stackroom_works_to_maintain": {"work_id", "index_version"},
     "stackroom_forget_old_rows": set(),
+    "stackroom_works_to_reconcile": {"work_id"},
+    "stackroom_environment_is": set(),
+    "stackroom_idle_sweeps": {"work_id", "generation_id"},
+    "stackroom_generations_to_remove": {"work_id", "generation_id"},
 }
 OF_THE_QUEUE = {
     ("procrastinate_jobs", "INSERT"),

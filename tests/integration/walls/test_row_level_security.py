@@ -28,6 +28,10 @@ FUNCTIONS = {
     "stackroom_stranded_documents",
     "stackroom_forget_old_rows",
     "stackroom_works_to_maintain",
+    "stackroom_works_to_reconcile",
+    "stackroom_environment_is",
+    "stackroom_idle_sweeps",
+    "stackroom_generations_to_remove",
 }
 
 
