@@ -23,6 +23,7 @@ from app.identity.contract import Access
 from app.indexing.changing import Changer
 from app.indexing.choices import EnvironmentChoice
 from app.indexing.choosing import Chooser
+from app.indexing.commanding import GenerationCommands
 from app.indexing.generations import Generations
 from app.indexing.pinning import Pinning
 from app.indexing.reconciling import Reconciler, environment_fingerprint
@@ -65,6 +66,7 @@ class Assembly:
     chooser: Chooser
     generations: Generations
     reconciler: Reconciler
+    generation_commands: GenerationCommands
     pinning: Pinning
     tenant_settings: TenantSettings
     authenticator: KeyAuthenticator
@@ -144,6 +146,7 @@ def _assemble(settings: Settings, role: Role) -> Assembly:
     chunks = _chunk_settings(settings)
     changer = Changer(database, registry, sealer, instances)
     pinning = Pinning(changer, registry, sealer, instances, chooser)
+    reconciler = Reconciler(database, chooser, environment_fingerprint(environment, registry))
     return Assembly(
         settings=settings,
         database=database,
@@ -154,7 +157,8 @@ def _assemble(settings: Settings, role: Role) -> Assembly:
         routing=Routing(instances.open, instances.open),
         chooser=chooser,
         generations=Generations(database, chooser, chunks),
-        reconciler=Reconciler(database, chooser, environment_fingerprint(environment, registry)),
+        reconciler=reconciler,
+        generation_commands=GenerationCommands(database, changer, chooser, reconciler),
         pinning=pinning,
         tenant_settings=TenantSettings(changer, chooser, pinning, Defaults(chunks, settings.max_results)),
         authenticator=KeyAuthenticator(database, reads),

@@ -19,6 +19,7 @@ from app.http import health, openapi, problems
 from app.http.request_context import RequestContextMiddleware
 from app.identity.dependencies import routes_without_rule, scopes_by_operation
 from app.identity.middleware import AuthenticationMiddleware
+from app.indexing.generations_router import router as generations_router
 from app.indexing.plugins_router import router as plugins_router
 from app.indexing.router import router as indexing_router
 from app.indexing.settings_router import router as settings_router
@@ -41,6 +42,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     upload_router,
     documents_router,
     indexing_router,
+    generations_router,
     plugins_router,
     settings_router,
 )
@@ -144,6 +146,7 @@ def _fill(app: FastAPI, settings: Settings, assembly: Assembly) -> None:
     state.registry = assembly.registry
     state.chooser = assembly.chooser
     state.pinning = assembly.pinning
+    state.generation_commands = assembly.generation_commands
     state.tenant_settings = assembly.tenant_settings
     state.uploader = Uploader(
         database=assembly.database,

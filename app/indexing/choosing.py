@@ -61,6 +61,13 @@ class Chooser:
         choice = await self._choice(standing, found, active)
         return replace(choice, passed_over=tuple(dict.fromkeys(found.store.passed_over)))
 
+    async def chosen(self, standing: Standing, generation: IndexGeneration) -> Choice:
+        """What index would be wanted if `standing` were said of a Work that had `generation`.
+
+        Raises: UnusablePin, Misconfigured.
+        """
+        return await self._choice(standing, await self.resolve(standing, generation), generation)
+
     async def explain(self, work_id: UUID, active: IndexGeneration | None = None) -> Resolution:
         """The choice for this Work with everything that was looked at; records nothing.
 

@@ -1,34 +1,20 @@
-"""Doors of the index: which plugins there are, what a Work would get and why, and its generations."""
+"""Doors of the index: which plugins there are, and what a Work would get and why."""
 
-from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Request
-from sqlalchemy import select
+from fastapi import APIRouter, Request
 
 from app.db.engine import Database, Reach
-from app.db.paging import after_key, paginate
-from app.http.session import SessionDep
-from app.http.shapes import Shape
 from app.identity.dependencies import AccessDep, CallerDep, needs
 from app.indexing import schemas
 from app.indexing.choosing import Chooser
 from app.indexing.going_live import find_active
-from app.indexing.models import IndexGeneration
 from app.plugins.manifest import VectorStoreManifest
 from app.plugins.registry import Plugin, Registry
 from app.plugins.selection import Selection
 from app.vector_stores.contract import Availability
 
 router = APIRouter(prefix="/v1")
-LAST_NUMBER = 2**31 - 1
-
-
-class PageQuery(Shape):
-    """Place of a list."""
-
-    limit: Annotated[int, Query(ge=1, le=200)] = 50
-    cursor: Annotated[str, Query(max_length=2048)] | None = None
 
 
 @router.get("/plugins", operation_id="list_plugins", tags=["plugins"], dependencies=[needs("read")])
@@ -67,44 +53,6 @@ async def explain_work(
         ],
         problem=found.problem,
         active_generation_id=None if active is None else active.id,
-    )
-
-
-@router.get(
-    "/works/{work_id}/generations", operation_id="list_generations", tags=["works"], dependencies=[needs("read")]
-)
-async def list_generations(
-    session: SessionDep, caller: CallerDep, access: AccessDep, work_id: UUID, query: Annotated[PageQuery, Query()]
-) -> schemas.GenerationList:
-    """List the index generations of a Work, newest first."""
-    await access.enter_work(session, caller, work_id)
-    before = after_key(query.cursor, int, LAST_NUMBER)
-    rows = await session.scalars(
-        select(IndexGeneration)
-        .where(IndexGeneration.work_id == work_id, IndexGeneration.number < before)
-        .order_by(IndexGeneration.number.desc())
-        .limit(query.limit + 1)
-    )
-    items, next_cursor = paginate(rows.all(), query.limit, lambda row: (row.number,))
-    return schemas.GenerationList(items=[_generation(row) for row in items], next_cursor=next_cursor)
-
-
-def _generation(row: IndexGeneration) -> schemas.GenerationAnswer:
-    return schemas.GenerationAnswer(
-        id=row.id,
-        number=row.number,
-        state=row.state,
-        vector_store_id=row.vector_store_id,
-        embedding_mode=row.embedding_mode,
-        embedding_provider_id=row.embedding_provider_id,
-        embedding_model=row.embedding_model,
-        dims=row.dims,
-        documents_done=row.documents_done,
-        documents_total=row.documents_total,
-        documents_refused=row.documents_refused,
-        error=row.error,
-        created_at=row.created_at,
-        activated_at=row.activated_at,
     )
 
 

@@ -113,6 +113,58 @@ class GenerationList(Shape):
     next_cursor: str | None
 
 
+class GenerationBuild(Shape):
+    """Build the index that is wanted; `force`: a new one also where the active index is what is wanted."""
+
+    force: bool = False
+
+
+class GenerationActivate(Shape):
+    """`allow_missing`: documents that were refused stay out of the index and are found by their words only."""
+
+    allow_missing: bool = False
+
+
+class GenerationProgress(GenerationAnswer):
+    """A generation while it is built. `documents_per_s` over the last half minute, `seconds_left` after it."""
+
+    documents_per_s: float | None
+    seconds_left: float | None
+
+
+class RefusalAnswer(Shape):
+    """A document that the generation's provider or store refuses, and why."""
+
+    document_id: UUID
+    code: str
+    message: str
+    accepted: bool
+
+
+class RefusalList(Shape):
+    """A page of refused documents, by id."""
+
+    items: list[RefusalAnswer]
+    next_cursor: str | None
+
+
+class ActivityAnswer(Shape):
+    """Something that happened to a Work: ids, numbers, names of plugins and models."""
+
+    id: UUID
+    work_id: UUID
+    kind: str
+    facts: dict[str, Any]
+    created_at: Instant
+
+
+class ActivityList(Shape):
+    """A page of what happened, newest first."""
+
+    items: list[ActivityAnswer]
+    next_cursor: str | None
+
+
 class PluginPut(Shape):
     """What a Work or an organization says of a plugin.
 
