@@ -28,6 +28,7 @@ LAST_NUMBER = 2**31 - 1
 EVENT_INTERVAL_S = 1.0
 KEEPALIVE_S = 15.0
 SAMPLES = 30  # a rate is that of the last half minute
+_AS_USUAL, _NOTHING_MISSING = schemas.GenerationBuild(), schemas.GenerationActivate()  # without a body
 ENDED = ("active", "retired", "removing", "removed", "failed", "cancelled")
 _EVENTS: dict[int | str, dict[str, Any]] = {
     200: {
@@ -81,7 +82,11 @@ async def list_generations(
     dependencies=[needs("admin")],
 )
 async def build_generation(
-    request: Request, response: Response, caller: CallerDep, work_id: UUID, body: schemas.GenerationBuild
+    request: Request,
+    response: Response,
+    caller: CallerDep,
+    work_id: UUID,
+    body: schemas.GenerationBuild = _AS_USUAL,
 ) -> schemas.GenerationAnswer:
     """Build the index that the settings want, beside the active one; it is switched to when it is complete."""
     made = await _commands(request).build(caller, work_id, forced=body.force)
@@ -147,7 +152,11 @@ async def watch_generation(
     dependencies=[needs("admin")],
 )
 async def activate_generation(
-    request: Request, caller: CallerDep, work_id: UUID, generation_id: UUID, body: schemas.GenerationActivate
+    request: Request,
+    caller: CallerDep,
+    work_id: UUID,
+    generation_id: UUID,
+    body: schemas.GenerationActivate = _NOTHING_MISSING,
 ) -> schemas.GenerationAnswer:
     """Switch to a generation that lacks nothing but refused documents, which `allow_missing` accepts."""
     commands = _commands(request)
