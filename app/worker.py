@@ -10,6 +10,7 @@ from app.errors import AppError
 from app.extraction.contract import Limits
 from app.extraction.sandbox import SandboxedExtractor
 from app.ingestion.auditing import Auditor
+from app.ingestion.checking import Checker
 from app.ingestion.copying import Copier
 from app.ingestion.forgetting import Forgetting
 from app.ingestion.patience import Patience
@@ -48,12 +49,7 @@ async def work(
 ) -> None:
     """Run jobs and upkeep until `stop` is set."""
     settings = assembly.settings
-    timing = Timing(
-        lease_s=settings.index_write_lease_s,
-        store_call_timeout_s=settings.store_call_timeout_s,
-        retry_wait_s=settings.job_retry_wait_s,
-        max_attempts=settings.job_max_attempts,
-    )
+    timing = _timing(settings)
     pipeline = Pipeline(
         database=assembly.database,
         storage=assembly.storage,
@@ -76,11 +72,11 @@ async def work(
         pending_upload_ttl_s=settings.pending_upload_ttl_s,
         stranded_after_s=settings.job_stalled_s * 2,
     )
-    copier = Copier(assembly.database, assembly.routing, timing)
+    checker = checker_of(assembly)
     sweep = Sweep(
         assembly.database,
-        copier,
-        Auditor(assembly.database, assembly.routing, timing),
+        checker.copier,
+        checker.auditor,
         settings.job_retry_wait_s,
         at_once=settings.worker_concurrency,
     )
@@ -104,6 +100,7 @@ async def work(
         asyncio.create_task(_rounds(reconciler.run_due, every_s, first=reconciler.note_environment)),
         asyncio.create_task(_rounds(removal.start_due, every_s)),
         asyncio.create_task(_rounds(removal.wake_sweeps, every_s)),
+        asyncio.create_task(_rounds(checker.run_due, every_s)),
     ]
     log.info("worker.started", concurrency=settings.worker_concurrency)
     try:
@@ -112,6 +109,22 @@ async def work(
         for task in rounds:
             task.cancel()
         log.info("worker.stopped")
+
+
+def checker_of(assembly: Assembly) -> Checker:
+    """What compares the indexes with their stores."""
+    timing = _timing(assembly.settings)
+    auditor = Auditor(assembly.database, assembly.routing, timing)
+    return Checker(assembly.database, auditor, Copier(assembly.database, assembly.routing, timing))
+
+
+def _timing(settings: Settings) -> Timing:
+    return Timing(
+        lease_s=settings.index_write_lease_s,
+        store_call_timeout_s=settings.store_call_timeout_s,
+        retry_wait_s=settings.job_retry_wait_s,
+        max_attempts=settings.job_max_attempts,
+    )
 
 
 async def _rounds(

@@ -5,14 +5,16 @@ from typing import Annotated
 
 import typer
 
-from app.cli import client
+from app.cli import checking, client, generations
 
 cli = typer.Typer(
     name="stackroom", help="A self-hostable knowledge base.", no_args_is_help=True, pretty_exceptions_enable=False
 )
 model = typer.Typer(help="The packaged embedding model.", no_args_is_help=True)
 cli.add_typer(model, name="model")
+cli.add_typer(generations.app, name="generations")
 client.register(cli)
+checking.register(cli)
 
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")]

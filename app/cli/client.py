@@ -67,7 +67,7 @@ def import_folder(
     selection = select_files(directory, include=include or (), exclude=exclude or (), hidden=hidden)
     progress = views.ImportProgress(selection)
     work = _import(selection, progress, knowledge_base, knowledge_base_id, parallel=parallel, wait=not no_wait)
-    outcomes = _run(work, interrupted=lambda: progress.interrupted)
+    outcomes = run(work, interrupted=lambda: progress.interrupted)
     views.print_outcomes(outcomes, selection)
     if any(outcome.result == "failed" for outcome in outcomes):
         raise typer.Exit(FAILED)
@@ -82,7 +82,7 @@ def search(
     as_json: Annotated[bool, typer.Option("--json", help="The service's answer as it is.")] = False,
 ) -> None:
     """Find the places that answer a question, each with its document, heading and page."""
-    answer = _run(_search(query, mode, limit, knowledge_base, knowledge_base_id))
+    answer = run(_search(query, mode, limit, knowledge_base, knowledge_base_id))
     if as_json:
         sys.stdout.write(json.dumps(answer, ensure_ascii=False, indent=2) + "\n")
     else:
@@ -129,7 +129,7 @@ async def _only_one(rest: Rest, name: str) -> Json:
     return found[0]
 
 
-def _run(work: Coroutine[Any, Any, T], *, interrupted: Callable[[], str] = lambda: "Interrupted.") -> T:
+def run(work: Coroutine[Any, Any, T], *, interrupted: Callable[[], str] = lambda: "Interrupted.") -> T:
     """Run the work; its problems end the command with a sentence on standard error."""
     try:
         return asyncio.run(work)

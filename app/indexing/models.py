@@ -17,6 +17,7 @@ class IndexGeneration(Base):
 
     `passed_over` = the stores that were away when the choice was made, and so were not chosen. `forced` = built by
     command, although nothing else was wanted. `dual_writes` = new documents are written to it before they go live.
+    `checked_at` = when its store was last compared with its coordinates, or that was begun.
     """
 
     __tablename__ = "index_generations"
@@ -27,6 +28,7 @@ class IndexGeneration(Base):
         ),
         Index("uq_index_generations_active", "work_id", unique=True, postgresql_where=text("state = 'active'")),
         Index("uq_index_generations_building", "work_id", unique=True, postgresql_where=text("state = 'building'")),
+        Index("ix_index_generations_checked", "checked_at", postgresql_where=text("state = 'active'")),
         Index("ix_index_generations_retired", "retired_at", postgresql_where=text("state = 'retired'")),
         Index(None, "store_instance_id"),
         Index(None, "provider_instance_id"),
@@ -55,6 +57,7 @@ class IndexGeneration(Base):
     activated_at: Mapped[datetime | None]
     retired_at: Mapped[datetime | None]
     removed_at: Mapped[datetime | None]
+    checked_at: Mapped[datetime] = mapped_column(server_default=text("now()"))
 
 
 class Coordinates(Base):

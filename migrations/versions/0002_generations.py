@@ -62,6 +62,22 @@ FUNCTIONS = {
              where g.state = 'retired' and g.retired_at < now() - grace order by g.retired_at limit max_rows
         $$
     """,
+    "stackroom_list_generations(after uuid, max_rows integer)": """
+        returns table (work_id uuid, generation_id uuid)
+        language sql stable security definer set search_path = {schema}, pg_temp as $$
+            select g.work_id, g.id from index_generations g where g.id > after order by g.id limit max_rows
+        $$
+    """,
+    "stackroom_claim_check(older_than interval, max_rows integer)": """
+        returns table (work_id uuid, generation_id uuid)
+        language sql volatile security definer set search_path = {schema}, pg_temp as $$
+            update index_generations g set checked_at = now()
+             where g.id in (select c.id from index_generations c
+                             where c.state = 'active' and c.checked_at < now() - older_than
+                             order by c.checked_at limit max_rows for update skip locked)
+            returning g.work_id, g.id
+        $$
+    """,
 }
 
 
@@ -77,6 +93,17 @@ def upgrade() -> None:
     )
     op.add_column(
         "index_generations", sa.Column("dual_writes", sa.Boolean(), server_default=sa.text("false"), nullable=False)
+    )
+    op.add_column(
+        "index_generations",
+        sa.Column("checked_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
+    )
+    op.create_index(
+        "ix_index_generations_checked",
+        "index_generations",
+        ["checked_at"],
+        unique=False,
+        postgresql_where=sa.text("state = 'active'"),
     )
     op.create_index(
         "ix_index_generations_retired",
@@ -149,6 +176,8 @@ def downgrade() -> None:
     op.drop_table("activity_entries")
     op.drop_table("index_refusals")
     op.drop_index("ix_index_generations_retired", table_name="index_generations")
+    op.drop_index("ix_index_generations_checked", table_name="index_generations")
+    op.drop_column("index_generations", "checked_at")
     op.drop_column("index_generations", "dual_writes")
     op.drop_column("index_generations", "forced")
     op.drop_index(op.f("ix_works_reconcile_at"), table_name="works")

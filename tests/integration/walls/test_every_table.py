@@ -46,6 +46,8 @@ ANSWERS = {
     "stackroom_environment_is": set(),
     "stackroom_idle_sweeps": {"work_id", "generation_id"},
     "stackroom_generations_to_remove": {"work_id", "generation_id"},
+    "stackroom_list_generations": {"work_id", "generation_id"},
+    "stackroom_claim_check": {"work_id", "generation_id"},
 }
 OF_THE_QUEUE = {
     ("procrastinate_jobs", "INSERT"),

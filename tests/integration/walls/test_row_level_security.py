@@ -32,6 +32,8 @@ FUNCTIONS = {
     "stackroom_environment_is",
     "stackroom_idle_sweeps",
     "stackroom_generations_to_remove",
+    "stackroom_list_generations",
+    "stackroom_claim_check",
 }
 
 
