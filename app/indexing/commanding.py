@@ -137,7 +137,7 @@ class GenerationCommands:
                 raise WrongState(_wrong(found, "gone back to"), state=found.state)
             if now.building is not None:
                 await give_up(session, now.building, "cancelled", "Another generation is gone back to.")
-            await revive(session, now.active, found)
+            await revive(session, now.active, found, forced=True)
 
         await self.changer.change(caller, Target(work_id, is_work=True), plan, also=also)
         return await self.get(caller, work_id, generation_id)

@@ -30,7 +30,7 @@ from app.tenancy.models import Work
 
 log = get_logger()
 MAX_WORKS = 100
-LOOK_AGAIN_S = 3_600.0
+LOOK_AGAIN_S = 6 * 3_600.0  # changes are marked when they are made; this finds what nobody has marked
 SOON_S = 60.0  # where a store that was away kept a Work from getting vectors, or the choice could not be made
 _DUE = text("select work_id from stackroom_works_to_reconcile(:max_rows)")
 _ENVIRONMENT = text("select stackroom_environment_is(:wanted)")
@@ -117,7 +117,8 @@ class Reconciler:
                 if now.active is None or now.active.id != seen.id:
                     continue  # another index has become the active one meanwhile
                 found = await self._settle(session, work_id, choice, by_command=by_command, forced=forced)
-                await self._looked(session, work_id, LOOK_AGAIN_S if choice.vector_store_id else SOON_S)
+                waits = choice.vector_store_id is None and choice.passed_over
+                await self._looked(session, work_id, SOON_S if waits else LOOK_AGAIN_S)
             if found.outcome in ("begun", "revived") and found.generation is not None:
                 log.info("reembed.started", work_id=str(work_id), generation_id=str(found.generation.id))
             return found

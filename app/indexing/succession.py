@@ -97,9 +97,11 @@ async def start_building(
     return made
 
 
-async def revive(session: AsyncSession, active: IndexGeneration, retired: IndexGeneration) -> None:
+async def revive(
+    session: AsyncSession, active: IndexGeneration, retired: IndexGeneration, *, forced: bool = False
+) -> None:
     """Build a retired generation again: it lacks only what has changed since."""
-    retired.state, retired.retired_at, retired.error = "building", None, None
+    retired.state, retired.retired_at, retired.error, retired.forced = "building", None, None, forced
     await session.flush()
     await _started(session, active, retired)
 
@@ -128,8 +130,16 @@ async def enqueue_sweep(session: AsyncSession, new: IndexGeneration, *, previous
 async def give_up(
     session: AsyncSession, building: IndexGeneration, state: Literal["cancelled", "failed"], reason: str | None
 ) -> None:
-    """End a generation that is being built; the active one is untouched. Its space is emptied by a job."""
-    building.state, building.error, building.dual_writes = state, reason, False
+    """End a generation that is being built; the active one is untouched. Its space is emptied by a job.
+
+    One that was active before and is cancelled is retired again: it can still be gone back to.
+    """
+    building.error, building.dual_writes = reason, False
+    if state == "cancelled" and building.activated_at is not None:
+        building.state, building.retired_at = "retired", datetime.now(UTC)
+        await session.flush()
+        return
+    building.state = state
     await session.flush()
     if state == "failed":
         await note_entry(session, building.work_id, "KB_REEMBED_FAILED", _facts(building, error=reason))

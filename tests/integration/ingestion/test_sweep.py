@@ -101,6 +101,21 @@ async def test_back_before_the_sweep_has_ended_cancels_it_and_empties_its_space(
     assert (await changing.generation(2)).removed_at is not None
 
 
+async def test_a_revived_generation_that_is_cancelled_can_still_be_gone_back_to(changing: Changing) -> None:
+    """m1 → m2 → m1 → m2, the last while m1 is being caught up."""
+    await filled(changing.bench)
+    await changing.run((await changing.want(model="n")).generation)
+    assert (await changing.want()).outcome == "revived"
+
+    assert (await changing.want(model="n")).outcome == "up_to_date"
+
+    assert await changing.states() == {1: "retired", 2: "active"}
+    assert len(await changing.stored(1)) == 3
+    await changing.run((await changing.want()).generation)
+    assert await changing.states() == {1: "active", 2: "retired"}
+    await assert_consistent(changing.bench)
+
+
 async def test_a_third_wish_during_a_sweep_cancels_the_second_even_in_the_middle_of_a_write(changing: Changing) -> None:
     bench = changing.bench
     await filled(bench)
