@@ -82,6 +82,12 @@ insert into idempotency_keys (work_id, user_id, route, key, owner, created_at)
     select work, usr, 'r', 'k' || n, gen_random_uuid(), now() - (n % 50 = 0)::int * interval '2 days' from d;
 insert into procrastinate_jobs (queue_name, task_name, lock, queueing_lock, args)
     select 'ingest', 'ingest_document', 'document:' || doc, 'ingest:' || doc, '{{}}' from d where n % 50 = 0;
+update works set reconcile_at = now() + case when maintained_version = 0 then -1 else 1 end * interval '1 hour';
+update index_generations set retired_at = now() - (number = 2)::int * interval '2 days' where state = 'retired';
+update index_generations set state = 'building', retired_at = null where number = 8;
+update index_generations set checked_at = now() - interval '2 days' from w where gen = id and i % 20 = 0;
+insert into activity_entries (id, work_id, kind, facts)
+    select gen_random_uuid(), work, 'KB_REEMBED_STARTED', '{{}}' from d;
 """
 EXPLAINING = {
     "session_preload_libraries": "auto_explain",

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from app.activity.entries import NEWEST, list_entries
 from app.activity.receipts import find_receipt
 from app.db.engine import Database, Reach
 from app.db.reading import ReadPool
@@ -16,6 +17,14 @@ from app.documents import idempotency, repository
 from app.documents.attributes import FilterComparison
 from app.identity.caller import Caller, WorkScope
 from app.indexing import writes
+from app.indexing.remaining import (
+    count_coordinates,
+    count_documents,
+    count_remaining,
+    list_refusals,
+    next_remaining,
+)
+from app.indexing.succession import generations_now
 from app.knowledge_bases import repository as knowledge_bases
 from app.search.fusion import Ref
 from app.search.lexical import MOST_POSTINGS, TermMemory, search_lexical
@@ -95,6 +104,13 @@ OF_A_REQUEST: dict[str, Statement] = {
     "locate a document": locate("document"),
     "locate a receipt": locate("receipt"),
     "locate a generation": locate("generation"),
+    "list what happened": lambda s, p: list_entries(s, p.work, before=NEWEST, limit=50),
+    "generations now": lambda s, p: generations_now(s, p.work),
+    "what a generation lacks": lambda s, p: next_remaining(s, p.work, uuid4(), after=None, limit=64),
+    "how much a generation lacks": lambda s, p: count_remaining(s, p.work, uuid4()),
+    "documents of a Work": lambda s, p: count_documents(s, p.work),
+    "documents of a generation": lambda s, p: count_coordinates(s, uuid4()),
+    "refused documents": lambda s, p: list_refusals(s, uuid4(), limit=50),
     "Works of an owner": lambda s, p: s.execute(
         text("select * from stackroom_works_with_owner(:user)"), {"user": p.user}
     ),
@@ -107,6 +123,11 @@ OF_UPKEEP: dict[str, Statement] = {
     "open receipts": function("stackroom_open_receipts(interval '1 hour', 200)"),
     "stranded documents": function("stackroom_stranded_documents(interval '1 minute', 200)"),
     "Works to maintain": function("stackroom_works_to_maintain(200)"),
+    "Works to reconcile": function("stackroom_works_to_reconcile(100)"),
+    "idle sweeps": function("stackroom_idle_sweeps(100)"),
+    "generations to remove": function("stackroom_generations_to_remove(interval '1 day', 100)"),
+    "generations to check": function("stackroom_claim_check(interval '1 day', 100)"),
+    "a page of all generations": function("stackroom_list_generations('00000000-0000-0000-0000-000000000000', 100)"),
     "old rows": function("stackroom_forget_old_rows(interval '24 hours', interval '90 days')"),
 }
 
