@@ -77,17 +77,27 @@ class Changer:
             return await _enter(session, caller, target)
 
     async def change(
-        self, caller: Caller, target: Target, plan: Plan, *, forget: str | None = None, also: Also | None = None
+        self,
+        caller: Caller,
+        target: Target,
+        plan: Plan,
+        *,
+        forget: str | None = None,
+        before: Also | None = None,
+        also: Also | None = None,
     ) -> View:
         """Store what `plan` makes of the present word; answers the new one. The index is compared with it soon.
 
-        `forget`: a plugin whose own instances go with it. `also`: what else happens in the transaction.
+        `forget`: a plugin whose own instances go with it. `before` and `also`: what else happens in the transaction,
+        before the Work's row is locked (who needs `W` takes it here, as go-live does) and after all is stored.
         Raises: as `look`, `plan` and `also`, ChangedMeanwhile, PluginInUse.
         """
         for _ in range(ROUNDS):
             seen = await self.look(caller, target)
             wanted = await plan(seen)
             async with self._database.transaction(Reach.of(organizations=[caller.organization_id])) as session:
+                if before is not None:
+                    await before(session)
                 present = await _enter(session, caller, target, lock=True)
                 if present.standing != seen.standing:
                     continue

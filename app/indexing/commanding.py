@@ -129,8 +129,10 @@ class GenerationCommands:
             await self._refuse_unreachable(view.with_own(level), target)
             return level
 
-        async def also(session: AsyncSession) -> None:
+        async def before(session: AsyncSession) -> None:
             await lock_work(session, work_id, exclusive=True)
+
+        async def also(session: AsyncSession) -> None:
             now = await generations_now(session, work_id)
             found = await _found(session, work_id, generation_id)
             if found.state != "retired" or now.active is None:
@@ -139,7 +141,7 @@ class GenerationCommands:
                 await give_up(session, now.building, "cancelled", "Another generation is gone back to.")
             await revive(session, now.active, found, forced=True)
 
-        await self.changer.change(caller, Target(work_id, is_work=True), plan, also=also)
+        await self.changer.change(caller, Target(work_id, is_work=True), plan, before=before, also=also)
         return await self.get(caller, work_id, generation_id)
 
     def _refuse_operator_pin(self, target: IndexGeneration) -> None:

@@ -191,12 +191,19 @@ class Sweep:
             return True
         if not await self.auditor.verify(building):
             return False
+        await self._maintain(building)
         async with self._transaction(work_id) as session:
             await lock_work(session, work_id, exclusive=True)
             outcome = await flip(session, work_id, generation_id)
         if outcome == "flipped":
             log.info("reembed.completed", work_id=str(work_id), generation_id=str(generation_id))
         return outcome in ("flipped", "gone")
+
+    async def _maintain(self, building: IndexGeneration) -> None:
+        """Let the store build its indexes before searches come: it may take minutes, and nobody waits."""
+        place = await self.copier.routing.store(building)
+        if place is not None:
+            await place.store.maintain(building.work_id, place.space)
 
     async def _wait_for_acceptance(self, work_id: UUID, generation_id: UUID) -> None:
         """Everything else is there: somebody decides whether the index is activated without the refused ones."""

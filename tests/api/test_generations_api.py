@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
@@ -299,3 +300,24 @@ def test_a_cancelled_generation_leaves_nothing_in_its_store(tenant: Tenant, othe
             "select count(*) from work_knowledge_chunk_coordinates where generation_id = %s", (found[2]["id"],)
         ).fetchone()
     assert left == (0,)
+
+
+def test_going_back_and_going_live_do_not_wait_for_each_other_in_a_circle(tenant: Tenant) -> None:
+    """Go-live holds `W` and then wants the Work's row; so whoever wants both takes them in that order."""
+    filled(tenant)
+    assert tenant.client.post(f"/works/{tenant.work_id}/generations", json={"force": True}).status_code == 202
+    found = until(tenant, _1="retired", _2="active")
+    lock = "select pg_advisory_xact_lock_shared(hashtextextended('stackroom.work.' || %s, 0))"
+    waiting = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
+    with psycopg.connect(tenant.service.database_url) as live, ThreadPoolExecutor(1) as aside:
+        live.execute(lock, (tenant.work_id,))
+        back = aside.submit(post, tenant, found[1], "rollback")
+        deadline = time.monotonic() + 20
+        with psycopg.connect(tenant.service.database_url, autocommit=True) as looking:
+            while looking.execute(waiting).fetchone() == (0,):
+                assert time.monotonic() < deadline
+        live.execute("set local lock_timeout = '5s'")
+        live.execute("update works set index_version = index_version + 1 where id = %s", (tenant.work_id,))
+        live.commit()
+        assert back.result(30).status_code == 202
+    until(tenant, _1="active", _2="retired")
