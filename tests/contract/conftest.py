@@ -6,12 +6,19 @@ import pytest
 
 from tests.contract.vector_stores.lancedb_data import LoopbackS3, serve_s3
 from tests.contract.vector_stores.pgvector_data import pgvector_database
+from tests.postgres import fresh_database
 
 
 @pytest.fixture(scope="session")
 def pgvector_dsn() -> str:
     """A database with the plugin's tables, shared by tests that keep to Works of their own."""
     return pgvector_database()
+
+
+@pytest.fixture(scope="session")
+def empty_dsn() -> str:
+    """A database in which nothing of the plugin was before the first test."""
+    return fresh_database()
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from uuid import UUID
 import psycopg
 from psycopg import AsyncConnection, errors
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
+from sqlalchemy.exc import DBAPIError
 
 from app.errors import AppError
 from app.vector_stores.contract import VectorStoreMisconfigured, VectorStoreRefused, VectorStoreUnavailable
@@ -64,10 +65,22 @@ class Knobs:
 
 
 class Connections:
-    """Connections to one database. Nothing connects before it is needed; nothing reconnects after `close`."""
+    """Connections to one database. Nothing connects before it is needed; nothing reconnects after `close`.
 
-    def __init__(self, dsn: str, *, direct_dsn: str, role: str | None, pool_size: int, pool_wait_s: float) -> None:
-        self._dsn, self._direct_dsn, self._role = dsn, direct_dsn, role
+    `migrate`: brings the database of a connection string to our schema, before the first use; blocks.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        direct_dsn: str,
+        role: str | None,
+        pool_size: int,
+        pool_wait_s: float,
+        migrate: Callable[[str], None] | None = None,
+    ) -> None:
+        self._dsn, self._direct_dsn, self._role, self._migrate = dsn, direct_dsn, role, migrate
         self._pool_size, self._pool_wait_s = pool_size, pool_wait_s
         self._opening = asyncio.Lock()
         self._pool: AsyncConnectionPool[Connection] | None = None
@@ -211,6 +224,8 @@ class Connections:
                 with translated():
                     # Looked at by hand first: a pool would hide a wrong password behind a timeout.
                     async with await self._connect(self._dsn) as connection:
+                        if self._migrate is not None:
+                            await asyncio.to_thread(self._migrate, self._direct_dsn)
                         self._facts = await self._look(connection)
                     self._pool = self._new_pool()
                     await self._pool.open()
@@ -273,8 +288,14 @@ def translated() -> Iterator[None]:
         raise
     except psycopg.Error as exc:
         raise _ours(exc) from exc
+    except DBAPIError as exc:  # of a migration
+        raise (_ours(exc.orig) if isinstance(exc.orig, psycopg.Error) else _silent()) from exc
     except OSError as exc:
-        raise VectorStoreUnavailable("the database of the vector store does not answer") from exc
+        raise _silent() from exc
+
+
+def _silent() -> VectorStoreUnavailable:
+    return VectorStoreUnavailable("the database of the vector store does not answer")
 
 
 def _was_cut_off(cause: BaseException | None) -> bool:
@@ -299,5 +320,5 @@ def _ours(exc: psycopg.Error) -> AppError:
             return VectorStoreMisconfigured(
                 "the database of the vector store refuses our login or has no such database"
             )
-        return VectorStoreUnavailable("the database of the vector store does not answer")
+        return _silent()
     return VectorStoreRefused(f"the database of the vector store refuses this ({kind})")

@@ -4,6 +4,7 @@ The service's own database gets the same branch from the service's migrations. A
 has only this branch, noted in a table of its own, so that whatever else lives there keeps its own Alembic.
 """
 
+import threading
 from collections.abc import Callable
 from importlib.resources import files
 from typing import Any
@@ -15,7 +16,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, pool, text
 
 VERSION_TABLE = "pgvector_alembic_version"
-LOCK = 0x5BEC_0001  # one migration at a time
+LOCK = 0x5BEC_0001  # one migration at a time, of all processes
+_ONE_AT_A_TIME = threading.Lock()  # Alembic's `op` belongs to the whole process
 
 
 def upgrade(dsn: str, revision: str = "pgvector@head") -> None:
@@ -38,6 +40,11 @@ def _scripts() -> ScriptDirectory:
 
 
 def _run(dsn: str, steps: Callable[[Any, MigrationContext], Any]) -> None:
+    with _ONE_AT_A_TIME:
+        _run_alone(dsn, steps)
+
+
+def _run_alone(dsn: str, steps: Callable[[Any, MigrationContext], Any]) -> None:
     import psycopg
 
     engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(dsn), poolclass=pool.NullPool)

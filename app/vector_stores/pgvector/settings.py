@@ -16,12 +16,14 @@ class PgvectorSettings(BaseModel):
     """Where the vectors are kept, and when a Work gets an index of its own.
 
     `dsn`: a libpq connection string; `None` = the service's own database. It may contain a password, so `location`
-    and not the field itself says where the data is.
+    and not the field itself says where the data is. `direct_dsn`: the same database past a pooler, for migrations and
+    index builds; `None` = there is no pooler.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     dsn: SecretStr | None = Field(default=None, json_schema_extra={"operator_only": True})
+    direct_dsn: SecretStr | None = Field(default=None, json_schema_extra={"operator_only": True})
     pool_size: int = Field(default=8, ge=1, le=200, json_schema_extra={"operator_only": True})
     pool_wait_s: float = Field(default=5.0, gt=0, le=60)
     index: IndexKind = "hnsw"
@@ -34,7 +36,7 @@ class PgvectorSettings(BaseModel):
     write_timeout_s: float = Field(default=120.0, gt=0, le=3_600)
     maintenance_memory_mb: int = Field(default=1_024, ge=16, json_schema_extra={"operator_only": True})
 
-    @field_validator("dsn")
+    @field_validator("dsn", "direct_dsn")
     @classmethod
     def _is_a_connection_string(cls, dsn: SecretStr | None) -> SecretStr | None:
         if dsn is not None:

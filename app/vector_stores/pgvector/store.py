@@ -20,7 +20,7 @@ from app.vector_stores.contract import (
     VectorStoreMisconfigured,
     VectorStoreRefused,
 )
-from app.vector_stores.pgvector import dropping, statements
+from app.vector_stores.pgvector import dropping, schema, statements
 from app.vector_stores.pgvector.binary import PackedBatch, pack_batches, unpack_halfvec
 from app.vector_stores.pgvector.catalogue import hold_space
 from app.vector_stores.pgvector.connections import Connection, Connections
@@ -71,15 +71,25 @@ class PgvectorStore(BaseVectorStore):
 
         `own_dsn`: the service's database, used when `settings.dsn` is None; `direct_dsn`: the same database past a
         pooler, for index builds; `role`: taken in every transaction, None = the login's own (no second wall).
+        A database of `settings.dsn` is migrated when it is first connected to; the service migrates its own.
         Raises: VectorStoreMisconfigured when there is no database at all.
         """
         dsn = settings.dsn.get_secret_value() if settings.dsn is not None else own_dsn
         if dsn is None:
             raise VectorStoreMisconfigured("pgvector needs a database: set its dsn")
-        direct = direct_dsn if direct_dsn is not None and settings.dsn is None else dsn
+        direct = dsn
+        if settings.dsn is None and direct_dsn is not None:
+            direct = direct_dsn
+        elif settings.dsn is not None and settings.direct_dsn is not None:
+            direct = settings.direct_dsn.get_secret_value()
         self._settings = settings
         self._connections = Connections(
-            dsn, direct_dsn=direct, role=role, pool_size=settings.pool_size, pool_wait_s=settings.pool_wait_s
+            dsn,
+            direct_dsn=direct,
+            role=role,
+            pool_size=settings.pool_size,
+            pool_wait_s=settings.pool_wait_s,
+            migrate=None if settings.dsn is None else schema.upgrade,
         )
         self._searcher = Searcher(self._connections, settings)
         self._maintenance = Maintenance(self._connections, settings)
