@@ -10,9 +10,11 @@ from uuid import uuid4
 import httpx
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from tests.api.test_pins import Provider, change, put
-from tests.service import Service, Tenant, running_service
+from tests.postgres import fresh_database
+from tests.service import Service, Tenant, running_service, url_of
 
 TEXTS = ("The bakery sells rye bread from six.", "A river floods the meadows.", "Ships wait in the harbour.")
 
@@ -132,6 +134,23 @@ def test_another_store_gets_the_vectors_copied_and_back_again(tenant: Tenant, ot
     assert change(tenant, kb_vector_store_id=None).status_code == 200
     found = until(tenant, _1="active", _2="retired")  # revived
     assert {hit["document_id"] for hit in found_by_meaning(tenant)["hits"]} == set(documents)
+
+
+def test_vectors_move_to_another_database_that_held_nothing_of_ours(tenant: Tenant) -> None:
+    documents = filled(tenant)
+    elsewhere = url_of(conninfo_to_dict(fresh_database()))
+
+    refused = put(tenant, "pgvector", pinned=True, settings={"dsn": elsewhere})
+    assert refused.status_code == 422  # only an operator sets it
+    moved = put(tenant, "pgvector", client=tenant.service.operator, pinned=True, settings={"dsn": elsewhere})
+    assert moved.status_code == 200, moved.text
+    assert elsewhere not in moved.text
+    until(tenant, _1="retired", _2="active")
+
+    assert {hit["document_id"] for hit in found_by_meaning(tenant)["hits"]} == set(documents)
+    with psycopg.connect(elsewhere) as there:
+        assert there.execute("select count(*) from pgvector_chunks").fetchone() == (3,)
+        assert there.execute("select to_regclass('works')").fetchone() == (None,)
 
 
 def test_going_back_by_command_pins_what_the_generation_was_made_with(tenant: Tenant, other: Provider) -> None:
