@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from app.vector_stores.contract import VectorStoreUnavailable
 from app.vector_stores.pinecone.batching import Record
-from app.vector_stores.pinecone.naming import BUILD, DOCUMENT, INDEX, Filter, by_page, of_chunks
+from app.vector_stores.pinecone.naming import BUILD, DOCUMENT, INDEX, Filter, by_page, of_chunks, of_document
 from app.vector_stores.pinecone.records import IDS_PER_CALL, Found, Records
 
 FIRST_PAUSE_S = 0.02
@@ -28,7 +28,11 @@ class Freshness:
         self._marks: dict[str, tuple[int, float]] = {}
 
     async def written(self, records: Records, batches: list[list[Record]], positions: list[int | None]) -> None:
-        """Return when a search finds what was written, and a listing has it. Raises: VectorStoreUnavailable."""
+        """Return when a search finds what was written, and a listing has it. Raises: VectorStoreUnavailable.
+
+        Or when it seems to have been there and to be gone: whoever wrote a newer build of the document may have pruned
+        this one before anybody saw it.
+        """
         target = _newest(positions)
         unlisted = by_page([record["_id"] for batch in batches for record in batch])
 
@@ -52,8 +56,12 @@ class Freshness:
                 del unlisted[prefix]
             return True
 
-        await self.until(is_found, "does not show what was written")
-        await self.until(is_listed, "does not list what was written")
+        async def is_superseded() -> bool:
+            newer = of_document(batches[0][0][DOCUMENT], gte=batches[0][0][BUILD] + 1)
+            return bool((await records.search(records.plan.probe, top_k=1, matching=newer)).matches)
+
+        await self.until(is_found, "does not show what was written", unless=is_superseded)
+        await self.until(is_listed, "does not list what was written", unless=is_superseded)
         self._mark(records, target)
 
     async def deleted(
@@ -103,10 +111,18 @@ class Freshness:
         """The namespace is gone, and its log with it: positions begin anew."""
         self._marks.pop(namespace, None)
 
-    async def until(self, holds: Callable[[], Awaitable[bool]], what: str) -> None:
-        """Ask until it holds. Raises: VectorStoreUnavailable after the patience for freshness."""
-        deadline, pause = time.monotonic() + self._wait_s, FIRST_PAUSE_S
+    async def until(
+        self, holds: Callable[[], Awaitable[bool]], what: str, unless: Callable[[], Awaitable[bool]] | None = None
+    ) -> None:
+        """Ask until it holds; after a third of the patience also whether there is a reason why it never will.
+
+        Raises: VectorStoreUnavailable after the patience for freshness.
+        """
+        began, pause = time.monotonic(), FIRST_PAUSE_S
+        deadline, doubt = began + self._wait_s, began + self._wait_s / 3
         while not await holds():
+            if unless is not None and time.monotonic() > doubt and await unless():
+                return
             if time.monotonic() + pause > deadline:
                 raise VectorStoreUnavailable(f"Pinecone {what} after {self._wait_s:g} s")
             await asyncio.sleep(pause)

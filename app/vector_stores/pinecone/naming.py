@@ -100,7 +100,7 @@ def among(**any_of: Ids | None) -> Filter | None:
     return wanted[0] if wanted else None
 
 
-def of_document(document_id: UUID, **build: Any) -> Filter:
+def of_document(document_id: UUID | str, **build: Any) -> Filter:
     """A document's records; `build` restricts the builds: `eq=3`, `lt=3`."""
     wanted: list[Filter] = [{DOCUMENT: {"$eq": str(document_id)}}]
     wanted += [{BUILD: {f"${operator}": value}} for operator, value in build.items()]

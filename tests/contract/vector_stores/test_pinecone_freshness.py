@@ -65,6 +65,22 @@ async def test_a_build_that_is_written_again_with_more_is_listed_with_more() -> 
             assert await scanned(store, work, space) == {(document, 1): 250}
 
 
+@pytest.mark.parametrize("tells_positions", [True, False])
+async def test_a_build_that_a_newer_one_prunes_before_it_was_seen_is_no_failure(tells_positions: bool) -> None:
+    work, document, space = uuid4(), uuid4(), a_space()
+    lags: dict[str, Any] = {"replica_lags_s": (0.1,), "listing_lag_s": 0.5, "tells_positions": tells_positions}
+    with PineconeDouble(**lags) as double:
+        async with pinecone(double, freshness_wait_s=6) as store:
+            await store.write_chunks(work, document, space, 2, chunks_of([direction(0)]))
+            older = asyncio.create_task(store.write_chunks(work, document, space, 1, chunks_of([direction(0)] * 3)))
+            while len(double.calls("upsert")) < 2:
+                await asyncio.sleep(0.01)
+            await store.prune_chunks(work, document, space, 2)
+            await older
+
+            assert await scanned(store, work, space) == {(document, 2): 1}
+
+
 @pytest.mark.parametrize("deletion", DELETIONS.values(), ids=DELETIONS)
 async def test_what_is_deleted_is_gone_from_every_replica_when_the_call_returns(deletion: Deletion) -> None:
     work, document, space = uuid4(), uuid4(), a_space()
