@@ -33,8 +33,9 @@ ENDED = ("active", "retired", "removing", "removed", "failed", "cancelled")
 _EVENTS: dict[int | str, dict[str, Any]] = {
     200: {
         "description": (
-            "A stream of events: `generation` with a GenerationProgress as its data, until it is no longer being"
-            " built; a comment every 15 seconds while nothing changes."
+            "A stream of events: `generation` with a GenerationAnswer and two more numbers as its data, until it is no"
+            " longer being built: `documents_per_s` over the last half minute and `seconds_left` (null while there is"
+            " no rate). A comment every 15 seconds while nothing changes."
         ),
         "content": {"text/event-stream": {"schema": {"type": "string"}}},
     }
