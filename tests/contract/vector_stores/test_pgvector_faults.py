@@ -5,6 +5,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from pydantic import SecretStr
 
 from app.errors import AppError
 from app.vector_stores.contract import (
@@ -24,7 +25,14 @@ async def ask(store: PgvectorStore) -> None:
 
 
 async def error_of(dsn: str) -> AppError:
-    store = PgvectorStore(PgvectorSettings(dsn=dsn, pool_wait_s=1))
+    return await _error(PgvectorStore(PgvectorSettings(dsn=SecretStr(dsn), pool_wait_s=1)))
+
+
+async def error_in_our_own(dsn: str) -> AppError:
+    return await _error(PgvectorStore(PgvectorSettings(pool_wait_s=1), own_dsn=dsn))
+
+
+async def _error(store: PgvectorStore) -> AppError:
     with pytest.raises(AppError) as failure:
         await ask(store)
     await store.close()
@@ -59,18 +67,19 @@ async def test_a_wrong_password_is_misconfigured() -> None:
     assert "wrong" not in str(error)
 
 
-async def test_a_database_without_the_extension_is_misconfigured_and_says_what_to_run() -> None:
-    error = await error_of(fresh_database())
+async def test_the_services_database_without_the_extension_is_misconfigured_and_says_what_to_run() -> None:
+    error = await error_in_our_own(fresh_database())
 
     assert isinstance(error, VectorStoreMisconfigured)
     assert "CREATE EXTENSION vector" in str(error)
 
 
-async def test_a_database_without_our_tables_is_misconfigured() -> None:
+async def test_the_services_database_without_our_tables_is_misconfigured() -> None:
+    """The service migrates it, at its own time; a store never does."""
     dsn = fresh_database()
     do(dsn, "CREATE EXTENSION vector")
 
-    assert isinstance(await error_of(dsn), VectorStoreMisconfigured)
+    assert isinstance(await error_in_our_own(dsn), VectorStoreMisconfigured)
 
 
 async def test_no_database_at_all_is_said_when_the_store_is_built() -> None:
