@@ -1,7 +1,6 @@
 """The worker process: the tasks, their queue, and the upkeep between."""
 
 import asyncio
-import os
 import signal
 from collections.abc import Awaitable, Callable
 
@@ -27,13 +26,10 @@ from app.logs import get_logger
 from app.settings import Settings
 
 log = get_logger()
-NICENESS = 5  # somebody waits for a search, nobody for a document: where processors are short, searches go first
 
 
 async def run(settings: Settings) -> None:
     """Work until SIGTERM or SIGINT; running jobs are handed back to the queue."""
-    if hasattr(os, "nice"):
-        os.nice(NICENESS)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

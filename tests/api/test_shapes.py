@@ -230,7 +230,8 @@ def test_text_and_chunks_have_their_shapes(shelf: Shelf) -> None:
 
 
 def test_a_deletion_answers_a_receipt_and_its_state(shelf: Shelf) -> None:
-    document = shelf.tenant.ready(shelf.kb, "short-lived words")
+    elsewhere = shelf.tenant.knowledge_base("Gone soon")  # its hits are no part of what is searched below
+    document = shelf.tenant.ready(elsewhere, "short-lived words")
 
     deleted = shelf.tenant.client.delete(f"/documents/{document['id']}")
     state = shelf.get(f"/documents/{document['id']}/deletion")
