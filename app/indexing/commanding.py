@@ -25,7 +25,7 @@ from app.indexing.facts import Level, PluginSay
 from app.indexing.models import IndexGeneration, IndexRefusal
 from app.indexing.pinning import with_say
 from app.indexing.reconciling import Reconciler
-from app.indexing.remaining import count_remaining, list_refusals
+from app.indexing.remaining import count_documents, count_remaining, list_refusals
 from app.indexing.succession import enqueue_sweep, generations_now, give_up, revive
 from app.indexing.writes import lock_work
 from app.plugins.selection import PIN_VARIABLES
@@ -48,6 +48,11 @@ class GenerationCommands:
         async with self._transaction(caller) as session:
             await view_work(session, caller, work_id)
             return await _found(session, work_id, generation_id)
+
+    async def count_live(self, work_id: UUID) -> int:
+        """How many documents of a Work that the caller may see are live."""
+        async with self.database.transaction(Reach.of(work_id)) as session:
+            return await count_documents(session, work_id)
 
     async def refusals(
         self, caller: Caller, work_id: UUID, generation_id: UUID, *, after: UUID | None, limit: int

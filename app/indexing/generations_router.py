@@ -21,6 +21,7 @@ from app.identity.dependencies import AccessDep, CallerDep, needs
 from app.indexing import schemas
 from app.indexing.commanding import GenerationCommands
 from app.indexing.models import IndexGeneration
+from app.indexing.remaining import count_documents
 from app.tenancy.administering import view_work
 
 router = APIRouter(prefix="/v1")
@@ -71,7 +72,8 @@ async def list_generations(
         .limit(query.limit + 1)
     )
     items, next_cursor = paginate(rows.all(), query.limit, lambda row: (row.number,))
-    return schemas.GenerationList(items=[_generation(row) for row in items], next_cursor=next_cursor)
+    live = await count_documents(session, work_id)
+    return schemas.GenerationList(items=[_generation(row, live) for row in items], next_cursor=next_cursor)
 
 
 @router.post(
@@ -105,7 +107,9 @@ async def get_generation(
     request: Request, caller: CallerDep, work_id: UUID, generation_id: UUID
 ) -> schemas.GenerationAnswer:
     """Show one index generation."""
-    return _generation(await _commands(request).get(caller, work_id, generation_id))
+    commands = _commands(request)
+    found = await commands.get(caller, work_id, generation_id)
+    return _generation(found, await commands.count_live(work_id) if found.state == "active" else None)
 
 
 @router.get(
@@ -255,7 +259,10 @@ def _commands(request: Request) -> GenerationCommands:
     return commands
 
 
-def _generation(row: IndexGeneration) -> schemas.GenerationAnswer:
+def _generation(row: IndexGeneration, live: int | None = None) -> schemas.GenerationAnswer:
+    """`live` = how many documents the Work has: the counters of a row are those of its sweep, an active one goes on."""
+    total = row.documents_total if live is None or row.state != "active" else live
+    done = row.documents_done if live is None or row.state != "active" else max(0, live - row.documents_refused)
     return schemas.GenerationAnswer(
         id=row.id,
         number=row.number,
@@ -265,8 +272,8 @@ def _generation(row: IndexGeneration) -> schemas.GenerationAnswer:
         embedding_provider_id=row.embedding_provider_id,
         embedding_model=row.embedding_model,
         dims=row.dims,
-        documents_done=row.documents_done,
-        documents_total=row.documents_total,
+        documents_done=done,
+        documents_total=total,
         documents_refused=row.documents_refused,
         error=row.error,
         created_at=row.created_at,

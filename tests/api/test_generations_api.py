@@ -98,6 +98,16 @@ def test_another_provider_is_moved_to_by_itself_while_searches_stay_complete(ten
     assert {text for text in other.texts() if text in TEXTS} == set(TEXTS)
 
 
+def test_the_first_index_counts_the_documents_that_it_holds(tenant: Tenant) -> None:
+    filled(tenant)
+
+    [first] = generations(tenant)
+    alone = tenant.client.get(f"/works/{tenant.work_id}/generations/{first['id']}").json()
+
+    assert (first["documents_done"], first["documents_total"]) == (3, 3)
+    assert alone == first
+
+
 def test_what_happened_is_listed_with_numbers_and_for_those_who_may_see_the_work(
     tenant: Tenant, other: Provider, changing: Service
 ) -> None:
