@@ -139,6 +139,8 @@ async def _rounds(
             await one_round()
         except AppError as error:
             log.warning("upkeep.failed", code=error.code)
+        except Exception:  # else nobody would do these rounds until the process is started again
+            log.exception("upkeep.crashed")
         await asyncio.sleep(interval_s)
 
 

@@ -79,6 +79,9 @@ class Reconciler:
                 except AppError as error:
                     log.warning("reconcile.failed", work_id=str(work_id), code=error.code)
                     await self._postpone(work_id, SOON_S)
+                except Exception:  # a plugin's own, perhaps: the other Works are looked at all the same
+                    log.exception("reconcile.crashed", work_id=str(work_id))
+                    await self._postpone(work_id, SOON_S)
 
     async def build(self, work_id: UUID, *, forced: bool) -> IndexGeneration:
         """Build what is wanted by command; `forced` = also where the active index is what is wanted.

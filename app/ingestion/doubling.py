@@ -69,6 +69,8 @@ class SecondWrite:
             self.is_written = self.is_known = True
         except (AppError, TimeoutError) as error:
             log.info("document.second_write_left_to_the_sweep", error=type(error).__name__)
+        except Exception:  # whatever is wrong there, the document belongs to the active index first
+            log.exception("document.second_write_crashed", document_id=str(attempt.document_id))
 
     async def stamp(self, session: Transaction, attempt: Attempt, chunks: int) -> None:
         """In the transaction that makes the build live: it is complete in the other generation too."""

@@ -43,6 +43,7 @@ BUSY_WAIT_S = 1.0
 # What a provider or store says of one document, for good; the rest of the index is built without it.
 REFUSALS = (ProviderRefused, BadEmbedding, VectorStoreRefused, BadVector)
 Step = Literal["done", "busy", "gone"]
+Finish = Literal["ended", "mended", "overtaken"]
 
 
 class StoreLosesChunks(AppError):
@@ -107,9 +108,10 @@ class Sweep:
                 if step == "busy" or in_vain >= MOST_IN_VAIN:
                     raise JobRetry(BUSY_WAIT_S)
                 continue
-            if await self._finish(work_id, generation_id):
+            finish = await self._finish(work_id, generation_id)
+            if finish == "ended":
                 return
-            mended += 1
+            mended += finish == "mended"  # what uploads have overtaken is no fault of the store
             if mended >= MOST_MENDED:
                 raise StoreLosesChunks()
 
@@ -179,25 +181,25 @@ class Sweep:
         async with self._transaction(work_id) as session:
             await set_progress(session, generation_id, documents_done=await count_coordinates(session, generation_id))
 
-    async def _finish(self, work_id: UUID, generation_id: UUID) -> bool:
-        """Verify and switch. False: something was missing after all, so there is another round."""
+    async def _finish(self, work_id: UUID, generation_id: UUID) -> Finish:
+        """Verify and switch. There is another round where the store lacked something, or uploads were faster."""
         async with self._transaction(work_id) as session:
             building = (await generations_now(session, work_id)).building
             if building is None or building.id != generation_id:
-                return True
+                return "ended"
             refused = await list_refusals(session, generation_id, accepted=False, limit=1)
         if refused:
             await self._wait_for_acceptance(work_id, generation_id)
-            return True
+            return "ended"
         if not await self.auditor.verify(building):
-            return False
+            return "mended"
         await self._maintain(building)
         async with self._transaction(work_id) as session:
             await lock_work(session, work_id, exclusive=True)
             outcome = await flip(session, work_id, generation_id)
         if outcome == "flipped":
             log.info("reembed.completed", work_id=str(work_id), generation_id=str(generation_id))
-        return outcome in ("flipped", "gone")
+        return "ended" if outcome in ("flipped", "gone") else "overtaken"
 
     async def _maintain(self, building: IndexGeneration) -> None:
         """Let the store build its indexes before searches come: it may take minutes, and nobody waits."""

@@ -1,15 +1,20 @@
 """Sweeps from one generation to the next, in forced orders: nothing lost, nothing twice, searches always complete."""
 
 import asyncio
-from uuid import UUID
+from dataclasses import replace
+from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import text
 
 from app.ai_providers.contract import ProviderUnavailable
+from app.chunking.contract import ChunkSettings
+from app.db.engine import Reach
+from app.indexing.generations import Generations
 from app.indexing.models import IndexGeneration
-from app.ingestion.sweeping import PAGE
+from app.ingestion.sweeping import MOST_MENDED, PAGE
 from app.jobs.queue import JobRetry
+from app.tenancy.models import Work
 from tests.integration.ingestion.changing import Changing
 from tests.integration.ingestion.conftest import Bench
 from tests.integration.ingestion.moving import active_of, assert_consistent, drain_deletion, drain_ingestion
@@ -372,6 +377,57 @@ async def test_a_second_write_that_fails_leaves_the_upload_alone(changing: Chang
     await assert_consistent(bench)
 
 
+async def test_a_second_write_that_crashes_leaves_the_upload_alone(changing: Changing) -> None:
+    bench = changing.bench
+    await filled(bench)
+    generation = (await changing.want(model="n")).generation
+    assert generation is not None
+    async with bench.session() as session:
+        await session.execute(text("update index_generations set dual_writes = true where state = 'building'"))
+    plain = bench.routing.embedder
+
+    async def broken(asked: IndexGeneration) -> object:
+        if asked.id == generation.id:
+            raise ValueError("no error of ours")
+        return await plain(asked)
+
+    bench.routing.embedder = broken  # type: ignore[method-assign, assignment]
+    new = await bench.upload("fresh figs")
+    await bench.ingest(new)
+    bench.routing.embedder = plain  # type: ignore[method-assign]
+
+    row = await bench.row(new)
+    assert row is not None
+    assert row.status == "ready"
+    await changing.run(generation)
+    assert new in await changing.stored(2)
+    await assert_consistent(bench)
+
+
+async def test_uploads_that_overtake_every_verification_are_no_fault_of_the_store(changing: Changing) -> None:
+    """Out of an index of words nothing is written to both, so only the end of the uploads lets the switch come."""
+    bench = changing.bench
+    words = replace(bench.environment, provider_pin=None, disabled=frozenset({"openai"}))
+    first = Generations(bench.database, bench.chooser_of(words), ChunkSettings())
+    assert (await first.ensure_active(bench.work_id)).vector_store_id is None
+    documents = await filled(bench)
+    generation = (await changing.want()).generation
+    plain = changing.auditor.verify
+
+    async def meanwhile(building: IndexGeneration) -> bool:
+        is_complete = await plain(building)
+        if len(documents) < 3 + MOST_MENDED + 2:
+            documents.append(await bench.upload(f"figs, basket {len(documents)}"))
+            await bench.ingest(documents[-1])
+        return is_complete
+
+    changing.auditor.verify = meanwhile  # type: ignore[method-assign]
+    await changing.run(generation)
+
+    assert await changing.states() == {1: "retired", 2: "active"}
+    assert set(await changing.stored(2)) == set(documents)
+
+
 async def test_a_build_written_to_both_when_the_switch_comes_goes_live_in_the_new_one(changing: Changing) -> None:
     bench = changing.bench
     await filled(bench)
@@ -464,3 +520,34 @@ async def test_an_environment_that_changed_lets_every_work_be_looked_at_once(cha
 
     assert await changing.states() == {1: "active", 2: "building"}
     assert await other.note_environment() == 0
+
+
+async def test_a_work_whose_look_crashes_does_not_keep_the_others_from_being_looked_at(changing: Changing) -> None:
+    bench = changing.bench
+    await filled(bench)
+    broken = uuid4()
+    async with bench.session() as session:
+        of_work = {"w": bench.work_id}
+        organization = await session.scalar(text("select organization_id from works where id = :w"), of_work)
+    async with bench.database.transaction(Reach.of(broken, organizations=[organization])) as session:
+        session.add(Work(id=broken, organization_id=organization, name="B", settings={}))
+    await Generations(bench.database, bench.chooser_of(bench.environment), ChunkSettings()).ensure_active(broken)
+    async with bench.database.transaction(Reach.of(broken, bench.work_id)) as session:
+        await session.execute(text("update works set reconcile_at = now()"))
+        await session.execute(
+            text("update works set reconcile_at = now() - interval '1 hour' where id = :w"), {"w": broken}
+        )
+    looking = changing.under(model="n")
+    plain = looking.reconcile
+
+    async def crashing(work_id: UUID) -> object:
+        if work_id == broken:
+            raise ValueError("no error of ours")
+        return await plain(work_id)
+
+    looking.reconcile = crashing  # type: ignore[method-assign, assignment]
+    await looking.run_due()
+
+    assert await changing.states() == {1: "active", 2: "building"}
+    async with bench.database.transaction(Reach.of(broken)) as session:
+        assert await session.scalar(text("select reconcile_at > now() from works where id = :w"), {"w": broken})
