@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.db.base import new_id
 from app.db.engine import Database, Reach
+from app.documents.models import Document
 from app.errors import AppError, Unavailable
 from app.indexing import writes
 from app.indexing.models import Coordinates, IndexGeneration, IndexWrite
@@ -97,9 +98,9 @@ class Auditor:
             found.chunks += one.chunks
         named, announced = await self._read(generation)
         found.documents = len(named)
-        for document_id, (build, chunks, _) in named.items():
+        for document_id, (build, chunks, _, is_deleting) in named.items():
             have = stored.pop((document_id, build), 0)
-            if have != chunks and (document_id, build) not in announced:
+            if have != chunks and not is_deleting and (document_id, build) not in announced:
                 found.missing[document_id, build] = Finding(document_id, build, chunks, have)
         for (document_id, build), chunks in stored.items():
             known = named.get(document_id)
@@ -110,14 +111,24 @@ class Auditor:
 
     async def _read(
         self, generation: IndexGeneration
-    ) -> tuple[dict[UUID, tuple[int, int, bool]], set[tuple[UUID, int]]]:
-        """Coordinates (build, chunks, whether older builds are still to be pruned), and announced writes."""
-        coordinates = select(
-            Coordinates.document_id, Coordinates.build, Coordinates.chunk_count, Coordinates.prune_pending
-        ).where(Coordinates.generation_id == generation.id)
+    ) -> tuple[dict[UUID, tuple[int, int, bool, bool]], set[tuple[UUID, int]]]:
+        """Coordinates (build, chunks, whether older builds are still to be pruned, whether the document is going), and
+        announced writes.
+        """
+        coordinates = (
+            select(
+                Coordinates.document_id,
+                Coordinates.build,
+                Coordinates.chunk_count,
+                Coordinates.prune_pending,
+                Document.deleting_at.is_not(None),
+            )
+            .join(Document, Document.id == Coordinates.document_id)
+            .where(Coordinates.generation_id == generation.id)
+        )
         writing = select(IndexWrite.document_id, IndexWrite.build).where(IndexWrite.generation_id == generation.id)
         async with self._transaction(generation.work_id) as session:
-            named = {row[0]: (row[1], row[2], row[3]) for row in await session.execute(coordinates)}
+            named = {row[0]: (row[1], row[2], row[3], row[4]) for row in await session.execute(coordinates)}
             announced = {(row[0], row[1]) for row in await session.execute(writing)}
         return named, announced
 

@@ -107,6 +107,9 @@ class Checker:
                 found.audit = await self.auditor.audit(generation)
         except (AppError, TimeoutError) as error:
             found.away = error.message if isinstance(error, AppError) else "the store took too long"
+        except Exception as error:  # a plugin's own: the other indexes are looked at all the same
+            log.exception("check.crashed", generation_id=str(generation_id))
+            found.away = f"its plugin crashed ({type(error).__name__})"
         return found
 
     async def open_receipts(self) -> list[OpenReceipt]:
@@ -134,9 +137,10 @@ class Checker:
     async def _bring(self, generation: IndexGeneration, finding: Finding) -> bool:
         """In the active index the chunks are written again; with too many of them, as another build.
 
-        In a retired one the document is taken out: going back to it brings it again. A sweep sees to its own.
+        In a retired one a document of which nothing is left is taken out: going back to it brings it again. One of
+        which some is left stays named, so that a deletion finds it; going back mends it. A sweep sees to its own.
         """
-        if generation.state == "building":
+        if generation.state == "building" or (generation.state != "active" and finding.found):
             return False
         if generation.state != "active":
             async with self._transaction(generation.work_id) as session:

@@ -12,7 +12,7 @@ from app.ingestion.copying import Copier
 from app.vector_stores.contract import Space, VectorChunk, VectorStoreUnavailable
 from tests.integration.ingestion.changing import Changing
 from tests.integration.ingestion.conftest import TIMING, Bench
-from tests.integration.ingestion.moving import active_of, assert_consistent, drain_ingestion
+from tests.integration.ingestion.moving import active_of, assert_consistent, drain_deletion, drain_ingestion
 from tests.integration.ingestion.test_sweep import filled
 
 
@@ -249,3 +249,42 @@ async def test_each_active_index_is_looked_at_once_a_day_by_one_worker(changing:
     await checker.run_due()
 
     assert seen == [(await active_of(bench)).id]
+
+
+async def test_a_part_of_a_build_in_a_retired_index_stays_named_so_that_a_deletion_finds_it(changing: Changing) -> None:
+    bench = changing.bench
+    documents = await filled(bench)
+    old = await space(bench)
+    await changing.run((await changing.want(model="n")).generation)
+    await bench.store.write_chunks(bench.work_id, documents[0], old, 1, [a_chunk(bench, 5)])
+
+    await look(changing, repair=True)
+    receipt = await bench.delete(documents[0])
+    await drain_deletion(bench, documents[0], receipt)
+
+    assert documents[0] not in await changing.stored(1)
+    assert [one.is_clean for one in await look(changing)] == [True, True]
+
+
+async def test_a_document_that_is_being_deleted_is_not_missing(changing: Changing) -> None:
+    bench = changing.bench
+    documents = await filled(bench)
+    await bench.delete(documents[0])
+    await bench.store.delete_by_document(bench.work_id, documents[0], await space(bench))
+
+    assert (await look(changing))[0].is_clean
+
+
+async def test_a_plugin_that_crashes_is_told_and_the_others_are_looked_at(changing: Changing) -> None:
+    bench = changing.bench
+    await filled(bench)
+
+    async def crashing(*_: object) -> object:
+        raise RuntimeError("no error of ours")
+        yield
+
+    bench.store.scan_documents = crashing  # type: ignore[method-assign, assignment]
+    [found] = await look(changing)
+
+    assert not found.is_clean
+    assert found.away == "its plugin crashed (RuntimeError)"
