@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -25,6 +26,7 @@ class Database:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._mine = threading.local()
+        self._opening = threading.Lock()
         self._opened: list[sqlite3.Connection] = []
 
     async def run(self, work: Callable[[sqlite3.Connection], T], *, writes: bool = False) -> T:
@@ -53,11 +55,20 @@ class Database:
         return result
 
     def _open(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, timeout=BUSY_WAIT_S, isolation_level=None, check_same_thread=False)
-        self._opened.append(connection)
-        connection.execute("pragma journal_mode = wal")
-        connection.execute(SCHEMA)
-        return connection
+        with self._opening:
+            connection = sqlite3.connect(self._path, timeout=BUSY_WAIT_S, isolation_level=None, check_same_thread=False)
+            self._opened.append(connection)
+            deadline = time.monotonic() + BUSY_WAIT_S
+            while True:  # SQLite's own patience does not cover the change of the journal's mode
+                try:
+                    connection.execute("pragma journal_mode = wal")
+                    connection.execute(SCHEMA)
+                except sqlite3.OperationalError:
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.02)
+                else:
+                    return connection
 
     def close(self) -> None:
         """Close every thread's connection."""
